@@ -1,0 +1,37 @@
+"""Time: the host's monotonic clock, or a virtual one that only moves when it is told to."""
+
+from __future__ import annotations
+
+import time
+
+
+class HostClock:
+    """Seconds since it was made, from the host's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def now(self) -> float:
+        return time.perf_counter() - self._start
+
+    def sleep_until(self, seconds: float) -> None:
+        while (left := seconds - self.now()) > 0:
+            time.sleep(left)
+
+
+class VirtualClock:
+    """Seconds that pass only by `advance` and `sleep_until`; no host clock leaks into it."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def now(self) -> float:
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        if not seconds >= 0.0:
+            raise ValueError(f"time cannot move by {seconds} s")
+        self._now += seconds
+
+    def sleep_until(self, seconds: float) -> None:
+        self._now = max(self._now, seconds)

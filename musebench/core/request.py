@@ -1,0 +1,90 @@
+"""What a workload hands over, and how it can end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from musebench.core.errors import InputError
+
+
+class FinishReason(StrEnum):
+    """How a request ended. `STOP` wins over `LENGTH` when both fall on one token."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+    @property
+    def succeeded(self) -> bool:
+        """Only these count for throughput and percentiles."""
+        return self in (FinishReason.STOP, FinishReason.LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen from the logits.
+
+    `temperature` 0 is greedy: the lowest id among the largest logits. Otherwise logits are divided by the
+    temperature, cut to the `top_k` largest (0: all), then to the smallest set whose probability reaches
+    `top_p`, and one is drawn with the random number of (`seed`, position of the new token) alone, so that
+    neither the batch nor the executor changes it.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature < float("inf"):
+            raise InputError(f"temperature {self.temperature} is not a number of at least 0")
+        if self.top_k < 0:
+            raise InputError(f"top_k {self.top_k} is negative; 0 means all")
+        if not 0.0 < self.top_p <= 1.0:
+            raise InputError(f"top_p {self.top_p} is not in (0, 1]")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed {self.seed} is not in [0, 2**63)")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and what is wanted of it.
+
+    `prompt` holds token ids. A simulated request may pass a `range` of the right length: it costs no
+    memory and stands for ids that nobody reads. `max_new_tokens` may be 0: the request ends at once,
+    counted as finished, never as throughput. `arrival_seconds` counts from the start of the run.
+    `expect` is text that the answer must contain; None where nothing is known. `tags` (tenant, priority,
+    trace row, ...) are for schedulers and routers and are copied into the report.
+    """
+
+    id: str
+    prompt: Ordered[int]
+    max_new_tokens: int
+    stop_tokens: tuple[int, ...] = ()
+    sampling: Sampling = Sampling()
+    arrival_seconds: float = 0.0
+    expect: str | None = None
+    tags: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.prompt) < 1:
+            raise InputError(f"request {self.id!r} has an empty prompt; at least 1 token is needed")
+        if self.max_new_tokens < 0:
+            raise InputError(
+                f"request {self.id!r} asks for {self.max_new_tokens} tokens; at least 0 is needed"
+            )
+        if not 0.0 <= self.arrival_seconds < float("inf"):
+            raise InputError(f"request {self.id!r} arrives at {self.arrival_seconds} s; at least 0 is needed")
+
+    @property
+    def cells_needed(self) -> int:
+        """Most cells it can ever hold: the last token it makes is never fed back, so it needs none."""
+        return len(self.prompt) + max(self.max_new_tokens - 1, 0)

@@ -1,0 +1,125 @@
+"""The hooks a plugin package can implement. This file is their documentation.
+
+A package names its module under the entry-point group `musebench`:
+
+    [project.entry-points.musebench]
+    mine = "my_package"
+
+and the module implements any of the functions below, decorated with `musebench.plugin.hookimpl`. Each is
+called once, when musebench first needs components of that kind, with `register`, and returns nothing:
+
+    from musebench.plugin import hookimpl
+
+    @hookimpl
+    def register_pools(register):
+        register("mine", MyPool, options=MyPool.Options, summary="what it does, in one line")
+
+`register(name, factory, options=NoOptions, summary="")`: `name` is what a person types; `factory` is the
+class or function, or "package.module:name" to have it imported only when it is used (anything that imports
+torch should be named so); `options` is a frozen dataclass whose fields are made with
+`musebench.core.options.option`, whose values `--set KIND.NAME=VALUE` sets. Two packages that register one
+name make that name an error that names both; all other names keep working. A package that fails to load is
+left out with one warning that names it; with `MUSEBENCH_STRICT_PLUGINS=1` it raises.
+
+The built-in components register through the same hooks (musebench/plugin/builtin.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pluggy
+
+HOOK_VERSION = 1
+"""Rises when a hook changes incompatibly. A plugin module may set `musebench_hook_version`; one that wants a
+newer version than this is left out by name."""
+
+hookspec = pluggy.HookspecMarker("musebench")
+hookimpl = pluggy.HookimplMarker("musebench")
+
+Register = Callable[..., None]
+
+
+@hookspec
+def register_executors(register: Register) -> None:
+    """Register launch policies: `factory(options, backend, limits)` -> `musebench.core.protocols.Executor`.
+
+    `limits` are the run's; the executor's own `limits` may be narrower.
+    """
+
+
+@hookspec
+def register_pools(register: Register) -> None:
+    """Register pool policies: `factory(options, bounds, storage)` -> `musebench.core.protocols.Pool`."""
+
+
+@hookspec
+def register_schedulers(register: Register) -> None:
+    """Register schedulers: `factory(options)` -> `musebench.core.protocols.Scheduler`."""
+
+
+@hookspec
+def register_backends(register: Register) -> None:
+    """Register backends, named by the part of `--device` before a colon (`cpu`, `cuda`, `sim`).
+
+    `factory(options, device, model)`: `device` is the whole text of `--device`, `model` what a model source
+    made; -> `musebench.core.protocols.Backend`.
+    """
+
+
+@hookspec
+def register_models(register: Register) -> None:
+    """Register model sources, asked in order of name for a `--model` text.
+
+    `factory(options)` -> an object with `claims(text: str) -> bool` (cheap, no torch) and
+    `open(text: str, dtype: str, device: str, seed: int)` -> `musebench.models.source.Model`.
+    """
+
+
+@hookspec
+def register_workloads(register: Register) -> None:
+    """Register generators of requests, named by `generator:` in a workload file.
+
+    `factory(options)` -> an object with `requests(context: musebench.workload.spec.Context)` ->
+    list of `musebench.core.request.Request`.
+    """
+
+
+@hookspec
+def register_trace_formats(register: Register) -> None:
+    """Register readers of trace files: `factory(options)` -> an object with `recognises(head: bytes,
+    filename: str) -> bool` (the file's first 64 KiB) and `read(path)` -> iterator of
+    `musebench.workload.traces.TraceRow`.
+    """
+
+
+@hookspec
+def register_checks(register: Register) -> None:
+    """Register checks of reports: `factory(options)` -> an object with `check(reports)` -> list of
+    `musebench.report.checks.Verdict`.
+    """
+
+
+@hookspec
+def register_commands(register: Register) -> None:
+    """Register click commands: `register(name, command)` adds `musebench NAME`."""
+
+
+KINDS: dict[str, str] = {
+    "executor": "register_executors",
+    "pool": "register_pools",
+    "scheduler": "register_schedulers",
+    "backend": "register_backends",
+    "model": "register_models",
+    "workload": "register_workloads",
+    "trace": "register_trace_formats",
+    "check": "register_checks",
+    "command": "register_commands",
+}
+"""What a person calls a component, and the hook it comes from."""
+
+
+def all_hooks() -> list[Any]:
+    """The specifications in this module, for the generated documentation."""
+    return [globals()[name] for name in KINDS.values()]
