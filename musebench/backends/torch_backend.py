@@ -1,0 +1,224 @@
+"""Steps on a real device through torch: a transformers model whose attention is the one op."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from musebench.backends.batch_check import check_batch
+from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs
+from musebench.backends.probe import probe
+from musebench.backends.rotary import fix_rotary
+from musebench.backends.torch_device import CudaDevice, Stopwatch, open_device
+from musebench.backends.torch_options import TorchOptions
+from musebench.backends.torch_output import TorchOutput
+from musebench.backends.torch_program import StepProgram, TransformersCall
+from musebench.backends.torch_storage import TorchStorage
+from musebench.core.batch import BatchLayout, StepBatch
+from musebench.core.clock import HostClock
+from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.models.source import Model
+
+TABLE_STEP = 64
+"""The cell table's width is a multiple of this."""
+
+
+class TorchBackend:
+    """See `musebench.core.protocols.Backend`; `device` is "cpu", "cuda" or "cuda:N".
+
+    Takes the model over: from here on its attention needs a step (see `musebench.backends.attention`).
+
+    Raises:
+        UnsupportedError: no such device here, or the model asks attention for what the op does not do.
+        UsageError: a model without weights, or weights that are on another device.
+    """
+
+    Options = TorchOptions
+
+    def __init__(self, options: TorchOptions, device: str, model: Model) -> None:
+        self._device = open_device(device)
+        self.name = self._device.device.type
+        self.facts = model.facts
+        self.clock = HostClock()
+        self.options = options
+        self.kernels = _kernels(options, self.name)
+        if model.module is None:
+            raise UsageError(
+                f"model {model.facts.name!r} was opened without weights; --device {device} needs them"
+            )
+        self.module = model.module.eval()
+        _check_weights(self.module, self._device.device, device)
+        if self.facts.dtype == "float32":
+            # TF32 keeps 10 bits of a product; tokens then differ from generate's.
+            torch.set_float32_matmul_precision("highest")
+        with self._device.active():
+            layers = probe(self.module)
+        self._storage = TorchStorage(layers, self._device, options.poison)
+        self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
+        self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
+        self._bounds: PoolBounds | None = None
+        self._program: StepProgram | None = None
+
+    # -- before the first step ------------------------------------------------------------------------
+
+    def open(self, bounds: PoolBounds, record_margins: bool = False) -> None:
+        """Allocate the cell table and the last tokens, int32 [max_sessions + 1, ...]; their addresses stay.
+
+        Raises:
+            UnsupportedError: contexts of this length make the model's positions depend on neighbours.
+        """
+        if self._program is not None:
+            raise RuntimeError("the backend is open already")
+        fix_rotary(self.module, bounds.max_context)
+        width = -(-bounds.max_context // TABLE_STEP) * TABLE_STEP
+        rows = bounds.max_sessions + 1
+        device = self._device.device
+        self._bounds = bounds
+        self._program = StepProgram(
+            TransformersCall(self.module),
+            self._storage,
+            torch.zeros(rows, width, dtype=torch.int32, device=device),
+            torch.zeros(rows, dtype=torch.int32, device=device),
+            self.kernels,
+            record_margins,
+        )
+
+    def storage(self) -> TorchStorage:
+        return self._storage
+
+    @property
+    def program(self) -> StepProgram:
+        """What the device does in a step; its `model` may be replaced, by a compiled one for instance.
+
+        Raises:
+            RuntimeError: the backend is not open.
+        """
+        if self._program is None:
+            raise RuntimeError("the backend is not open")
+        return self._program
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    def forward(self, batch: StepBatch) -> TorchOutput:
+        """Launch one step; on CUDA it returns before the device is done, but for the reference kernels.
+
+        Raises:
+            ValueError: an index of the batch is out of its range; nothing was launched.
+        """
+        program = self._checked(batch)
+        with self._device.active(), torch.inference_mode():
+            stopwatch = self._device.stopwatch()
+            self._apply_edits(program, batch)
+            results = program(self._device.upload(batch.buffer), batch.layout)
+            return self._output(results, stopwatch, batch)
+
+    def require_capture(self) -> None:
+        self._capturing()
+
+    def capture(self, layout: BatchLayout) -> CapturedStep:
+        """A CUDA graph of one step of `layout`, valid while the storage's rows stay where they are."""
+        graphs, program = self._capturing(), self.program
+        with self._device.active(), torch.inference_mode():
+            return graphs.capture(program, layout)
+
+    def replay(self, graph: CapturedStep, batch: StepBatch) -> TorchOutput:
+        """Launch a captured step with another batch of its layout.
+
+        Raises:
+            ValueError: an index of the batch is out of its range; nothing was launched.
+            RuntimeError: the graph was dropped, has another layout, or the rows have moved since its capture.
+        """
+        graphs, program = self._capturing(), self._checked(batch)
+        with self._device.active(), torch.inference_mode():
+            stopwatch = self._device.stopwatch()
+            self._apply_edits(program, batch)
+            results = graphs.replay(graph, batch.buffer, batch.layout, self._storage.generation)
+            return self._output(results, stopwatch, batch)
+
+    def drop(self, graph: CapturedStep) -> None:
+        if self._graphs is not None:
+            self._graphs.drop(graph)
+
+    @property
+    def graph_pool_bytes(self) -> int:
+        """Device memory of the pool that all captured graphs share."""
+        return 0 if self._graphs is None else self._graphs.pool_bytes
+
+    def synchronize(self) -> None:
+        self._device.settle()
+
+    # -- facts ----------------------------------------------------------------------------------------
+
+    def memory(self) -> MemorySnapshot:
+        return self._device.memory()
+
+    def reset_peak(self) -> None:
+        self._device.reset_peak()
+
+    def conditions(self) -> Mapping[str, Any]:
+        return {
+            **self._device.conditions(),
+            "dtype": self.facts.dtype,
+            "kernels": self.kernels,
+            "poison": self.options.poison,
+        }
+
+    def close(self) -> None:
+        if self._graphs is not None:
+            self._graphs.close()
+        self._storage.close()
+        self._program = None
+        self._device.close()
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _checked(self, batch: StepBatch) -> StepProgram:
+        program = self.program
+        slots, width = program.table.shape[0] - 1, program.table.shape[1]
+        check_batch(batch, slots, width, self._storage.rows, self._vocabulary)
+        return program
+
+    def _apply_edits(self, program: StepProgram, batch: StepBatch) -> None:
+        for slot, first, cells in batch.edits:
+            words = np.ascontiguousarray(cells, np.int32)
+            self._device.upload(words, into=program.table[slot, first : first + len(words)])
+
+    def _output(self, results: torch.Tensor, stopwatch: Stopwatch, batch: StepBatch) -> TorchOutput:
+        stopwatch.stop()
+        return TorchOutput(self._device.download(results), stopwatch, batch.rows)
+
+    def _capturing(self) -> CudaGraphs:
+        if self._graphs is None:
+            raise UnsupportedError("executor 'graph' needs a CUDA device; use --executor eager")
+        if self.kernels == "reference":
+            raise UnsupportedError(
+                "executor 'graph' cannot capture the reference kernels, which wait for the device; use "
+                "--set backend.kernels=triton or --executor eager"
+            )
+        return self._graphs
+
+
+def _kernels(options: TorchOptions, device: str) -> str:
+    """The operator that attention ends in."""
+    if device == "cpu":
+        if options.kernels == "triton":
+            raise UnsupportedError("kernels 'triton' need a CUDA device; use --set backend.kernels=reference")
+        return "reference"
+    if options.kernels == "reference":
+        return "reference"
+    if importlib.util.find_spec("triton") is None:
+        raise UnsupportedError(
+            "kernels 'triton' need the package triton; install it or use --set backend.kernels=reference"
+        )
+    return "triton"
+
+
+def _check_weights(module: torch.nn.Module, device: torch.device, wanted: str) -> None:
+    found = next(module.parameters()).device
+    if found.type != device.type or (found.index is not None and found.index != device.index):
+        raise UsageError(f"--device {wanted} was asked for and the model's weights are on {found}")

@@ -1,0 +1,123 @@
+"""The main command group: finds commands in the registry, and turns every end into one line and a code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from musebench import __version__
+from musebench.cli.plugins import registry_of
+from musebench.core.errors import MusebenchError
+from musebench.plugin.component import Component
+
+EXIT_MISTAKE = 2
+EXIT_INTERRUPTED = 130
+
+
+class CommandGroup(click.Group):
+    """Commands are components of the kind `command`, loaded when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [component.name for component in registry_of(ctx).components("command")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        try:
+            return _command(registry_of(ctx).get("command", cmd_name))
+        except MusebenchError:
+            if ctx.resilient_parsing:  # a shell completes a half-typed line: not the time for errors
+                return None
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        components = registry_of(ctx).components("command")
+        rows = [(component.name, _summary(component)) for component in components]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and exit: 0, what the command says, 2 for a mistake, 130 for an interrupt.
+
+        A `MusebenchError` and a mistake in the arguments are one line on standard error. Without
+        `standalone_mode` all of them are raised, as click does.
+        """
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except (MusebenchError, click.ClickException, click.Abort) as error:
+            _end(error)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _end(error: MusebenchError | click.ClickException | click.Abort) -> NoReturn:
+    if isinstance(error, MusebenchError):
+        _fail(str(error), EXIT_MISTAKE)
+    if isinstance(error, click.ClickException):
+        _fail(_with_help(error), error.exit_code)
+    interrupted = isinstance(error.__cause__, KeyboardInterrupt)
+    _fail("interrupted" if interrupted else "aborted", EXIT_INTERRUPTED if interrupted else 1)
+
+
+def _command(component: Component) -> click.Command:
+    command = component.load()
+    if not isinstance(command, click.Command):
+        raise click.ClickException(f"{component.where} of {component.origin} is no click command")
+    return command
+
+
+def _summary(component: Component) -> str:
+    factory = component.factory
+    if not component.summary and isinstance(factory, click.Command):
+        return factory.get_short_help_str()
+    return component.summary
+
+
+def _with_help(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    text = error.format_message()
+    return f"{text.rstrip('.')}; see '{context.command_path} --help'" if context else text
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    click.echo(f"musebench: error: {' '.join(text.split())}", err=True)
+    sys.exit(code)
+
+
+@click.group(
+    cls=CommandGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="'musebench COMMAND --help' has examples for each command.",
+)
+@click.version_option(__version__, prog_name="musebench")
+@click.pass_context
+def root(context: click.Context) -> None:
+    """Simulate and benchmark batched LLM inference.
+
+    musebench runs a workload through an executor, a KV pool policy and a scheduler, on a CPU or a GPU, checks
+    the tokens, and reports time, memory and energy. Each of these parts is a component that a plugin package
+    can add.
+
+    \b
+    Examples:
+      musebench list scheduler
+      musebench doctor
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> None:
+    """The entry point of the `musebench` script."""
+    root.main(prog_name="musebench")

@@ -1,0 +1,93 @@
+"""The built-in components, registered through the same hooks as any plugin's.
+
+Everything is named by text, so that nothing is imported before it is used. Options stand in modules that
+import neither torch nor transformers: `musebench list` shows them.
+"""
+
+from __future__ import annotations
+
+from musebench.plugin.hookspecs import Register, hookimpl
+
+
+def _with_own_options(register: Register, name: str, target: str, summary: str) -> None:
+    """Register a class whose options are its own `Options`."""
+    register(name, target, options=f"{target}.Options", summary=summary)
+
+
+@hookimpl
+def register_executors(register: Register) -> None:
+    _with_own_options(
+        register,
+        "eager",
+        "musebench.executors.eager:EagerExecutor",
+        "launches every operation of every forward",
+    )
+
+
+@hookimpl
+def register_pools(register: Register) -> None:
+    _with_own_options(
+        register,
+        "geometric",
+        "musebench.pools.geometric:GeometricPool",
+        "starts small and grows by a factor; a token claims the lowest free cell",
+    )
+    _with_own_options(
+        register, "fixed", "musebench.pools.fixed:FixedPool",
+        "reserves every session's whole context in one run when it is admitted",
+    )  # fmt: skip
+
+
+@hookimpl
+def register_schedulers(register: Register) -> None:
+    for name, summary in (
+        ("solo", "one sequence at a time, from its first token to its last"),
+        ("static", "fills a batch, runs it until its last sequence ends, then fills the next"),
+        ("continuous", "admits a waiting sequence as soon as there is room, whole prompts first"),
+        ("chunked", "decodes first, then prompts in slices within the step's token budget"),
+    ):
+        target = f"musebench.schedulers.{name}:{name.capitalize()}Scheduler"
+        _with_own_options(register, name, target, summary)
+
+
+@hookimpl
+def register_backends(register: Register) -> None:
+    for name, summary in (
+        ("cpu", "the processor, through torch"),
+        ("cuda", "an NVIDIA GPU, through torch: cuda, or cuda:1 for the second"),
+    ):
+        register(
+            name,
+            "musebench.backends.torch_backend:TorchBackend",
+            options="musebench.backends.torch_options:TorchOptions",
+            summary=summary,
+        )
+
+
+@hookimpl
+def register_trace_formats(register: Register) -> None:
+    for name, reader, summary in (
+        ("azure", "azure:AzureReader", "Azure's LLM inference traces, 2023 and 2024"),
+        ("burstgpt", "burstgpt:BurstGptReader", "BurstGPT's traces"),
+        (
+            "llmservingsim",
+            "llmservingsim:LlmServingSimReader",
+            "LLMServingSim's JSON lines, token ids included",
+        ),
+        ("mooncake", "mooncake:MooncakeReader", "Mooncake's JSON lines, with the blocks that prompts share"),
+        ("plain-csv", "plain:PlainCsvReader", "any CSV with a column of prompt and one of output tokens"),
+        ("plain-jsonl", "plain:PlainJsonReader", "any JSON lines with keys of prompt and output tokens"),
+        ("splitwise", "splitwise:SplitwiseReader", "splitwise-sim's request traces"),
+        ("vidur", "vidur:VidurReader", "Vidur's request traces"),
+    ):
+        _with_own_options(register, name, f"musebench.workload.traces.{reader}", summary)
+
+
+@hookimpl
+def register_commands(register: Register) -> None:
+    for name, summary in (
+        ("list", "Show the components there are, their options and packages."),
+        ("doctor", "Show what this machine has, and what is missing."),
+        ("compare", "Compare reports with a baseline."),
+    ):
+        register(name, f"musebench.cli.{name}:command", summary=summary)

@@ -1,0 +1,50 @@
+"""The conditions under which reports were made, side by side: what differs makes their numbers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from musebench.report.codec import encode
+from musebench.report.schema import Report
+
+
+def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list[str]:
+    """One line for each condition that differs, with who has what; and for code with uncommitted changes."""
+    every = [_conditions(report) for report in reports]
+    names = list(dict.fromkeys(name for conditions in every for name in conditions))
+    if len({(report.conditions.model.source, report.conditions.model.dtype) for report in reports}) > 1:
+        names = [name for name in names if not name.startswith("model facts")]  # other models, other facts
+    made = []
+    for name in names:
+        holders: dict[str, list[str]] = {}
+        for label, conditions in zip(labels, every, strict=True):
+            holders.setdefault(shown(conditions.get(name)), []).append(label)
+        if len(holders) > 1:
+            parts = [f"{value} ({', '.join(who)})" for value, who in holders.items()]
+            made.append(f"{name} differs: {'; '.join(parts)}")
+    dirty = [label for label, report in zip(labels, reports, strict=True) if report.conditions.dirty]
+    if dirty:
+        made.append(f"code with uncommitted changes: {', '.join(dirty)}")
+    return made
+
+
+def _conditions(report: Report) -> dict[str, Any]:
+    """Every condition by name. The command is left out: it names what was chosen."""
+    values = encode(report.conditions)
+    del values["command"], values["dirty"]
+    return _flat(values)
+
+
+def _flat(values: dict[str, Any], before: str = "") -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        made |= _flat(value, f"{before}{name} ") if isinstance(value, dict) else {before + name: value}
+    return made
+
+
+def shown(value: Any, missing: str = "unknown") -> str:
+    """A condition or an option as a person reads it; `missing` for None."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={shown(entry, missing)}" for key, entry in value.items())
+    return missing if value is None else str(value)

@@ -1,0 +1,126 @@
+"""Reports on disk: written whole or not at all, read strictly."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import secrets
+import zlib
+from pathlib import Path
+from typing import Any
+
+from musebench.core.errors import InputError
+from musebench.report.codec import Mismatch, decode, encode
+from musebench.report.schema import SCHEMA, Report
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def write(report: Report, path: Path | str) -> Path:
+    """Write a report as compact JSON, gzipped where the name ends with ".gz"; makes the folder.
+
+    Atomic: the text goes to a file beside it, is flushed to the disk, and takes the name in one move. A
+    reader sees the old file or the whole new one.
+
+    Raises:
+        ValueError: a NaN or infinity somewhere in it.
+        InputError: the place cannot be written.
+    """
+    path = Path(path)
+    data = dumps(report)
+    if path.suffix == ".gz":
+        data = gzip.compress(data, mtime=0)  # the same report gives the same bytes
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write the report: {error.strerror or error}") from error
+    return path
+
+
+def read(path: Path | str) -> Report:
+    """Read a report, gzipped or not (its content decides, not its name).
+
+    Raises:
+        InputError: it is not there, empty, cut off, of a newer schema, or not what the schema says; one line
+            that names the file and the place.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            data = gzip.decompress(data)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is not a whole report: its gzip data is cut off or broken") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the report: {error.strerror or error}") from error
+    return loads(data, str(path))
+
+
+def dumps(report: Report) -> bytes:
+    """The compact JSON text of a report, ASCII, one line.
+
+    Raises:
+        ValueError: a NaN or infinity somewhere in it.
+    """
+    text = json.dumps(encode(report), allow_nan=False, separators=(",", ":"))
+    return text.encode("ascii") + b"\n"
+
+
+def loads(data: bytes, name: str) -> Report:
+    """A report from its JSON text; `name` starts each error.
+
+    Raises:
+        InputError: as `read`.
+    """
+    if not data.strip():
+        raise InputError(f"{name} is not a report: it is empty")
+    try:
+        values = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{name} is not a whole report: cut off or broken at line {error.lineno}, column {error.colno} "
+            f"({error.msg})"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise InputError(f"{name} is not a report: {reason}") from error
+    if not isinstance(values, dict) or "schema" not in values:
+        raise InputError(f"{name} is not a report: it has no schema number; `musebench run` writes reports")
+    schema = values["schema"]
+    if type(schema) is not int or schema < 1:
+        raise InputError(
+            f"{name} is not a report: its schema is {schema!r}; a number from 1 to {SCHEMA} is wanted"
+        )
+    if schema > SCHEMA:
+        raise InputError(
+            f"{name} has schema {schema}; this musebench reads up to {SCHEMA}: it is newer, upgrade musebench"
+        )
+    try:
+        made: Report = decode(Report, values)
+    except (Mismatch, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else error
+        raise InputError(f"{name} is not a report of schema {schema}: {reason}") from error
+    return made
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"it holds {text}, which is not JSON; null stands for missing")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the key {twice!r} twice")
+    return made

@@ -1,0 +1,182 @@
+"""The report: the one JSON file that a run writes. Everything shown is computed from it.
+
+`Report` is built of frozen dataclasses over plain values; seconds, bytes and joules throughout; None (null)
+where something is not known, never NaN and never 0 in its place. `musebench.report.files` reads and writes
+it. `runs` hold one `RunData` a repeat (musebench.report.columns); warm-up runs are not stored.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from musebench.core.facts import ModelFacts
+from musebench.core.plan import Limits
+from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.report.codec import Mismatch, encode
+from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
+
+__all__ = [
+    "COMPLETE", "INCOMPLETE", "PHASES", "SCHEMA", "Choice", "Choices", "ComputedMemory", "Conditions",
+    "Costs", "GrowthColumns", "Memory", "ModelInfo", "PoolData", "Report", "RequestColumns", "RunData",
+    "StepColumns", "WorkloadInfo", "new_report",
+]  # fmt: skip
+
+SCHEMA = 1
+"""Rises when a field changes its meaning or goes; a field that is added with a default leaves it."""
+
+COMPLETE, INCOMPLETE = "complete", "incomplete"
+
+
+@dataclass(frozen=True)
+class WorkloadInfo:
+    """`sha256` is over the requests that it made: ids, prompts, limits, arrivals, sampling."""
+
+    name: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """`source` is the text it was opened with; `facts` None where nothing but the name is known."""
+
+    name: str
+    source: str
+    dtype: str
+    facts: ModelFacts | None = None
+    weights_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the numbers depend on, beside the choices. None where it is not known.
+
+    `device` is the device's own name, `clock` "host" or "virtual", `versions` by package ("python" among
+    them), `commit` that of the checkout musebench ran from and `dirty` whether its code had changes, both
+    None outside a checkout. `command` is the argument vector without secrets. `backend` holds what else the
+    backend names. The host's name is left out on purpose.
+    """
+
+    device: str
+    workload: WorkloadInfo
+    model: ModelInfo
+    seed: int
+    warmup: int
+    repeats: int
+    clock: str = "host"
+    driver: str | None = None
+    versions: dict[str, str | None] = field(default_factory=dict)
+    commit: str | None = None
+    dirty: bool | None = None
+    command: list[str] = field(default_factory=list)
+    cpu: str | None = None
+    cores: int | None = None
+    platform: str | None = None
+    backend: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A component by name, the package and version that brought it, and all its options, defaults too."""
+
+    name: str
+    package: str | None = None
+    version: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, package: str | None, version: str | None, options: Any) -> Choice:
+        """`options` is the component's frozen dataclass of options."""
+        return cls(name, package, version, encode(options))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was chosen; `device` is the text of `--device`, `limits` what the run was held to."""
+
+    device: str
+    backend: Choice
+    executor: Choice
+    pool: Choice
+    scheduler: Choice
+    limits: Limits
+    bounds: PoolBounds
+
+
+@dataclass(frozen=True)
+class ComputedMemory:
+    """Bytes stated before the run: weights, rows under the policy, workspace, captured graphs."""
+
+    weights: int | None = None
+    rows: int | None = None
+    workspace: int | None = None
+    graphs: int | None = None
+
+
+PHASES = ("start", "loaded", "opened", "warm", "peak", "closed")
+"""When memory is looked at: at the start, with the model loaded, the backend opened, after warm-up, at the
+peak over all runs, after everything was closed."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`snapshots` by phase (`PHASES`); `reasons` say once, by source, why a number is missing."""
+
+    computed: ComputedMemory = ComputedMemory()
+    snapshots: dict[str, MemorySnapshot] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One-off work outside every run: `seconds` by name (import, load, compile, capture, export, warmup),
+    `counters` of the executor for it (captures, programs, ...)."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report. `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got."""
+
+    id: str
+    created: str
+    conditions: Conditions
+    choices: Choices
+    runs: list[RunData]
+    memory: Memory = Memory()
+    costs: Costs = Costs()
+    status: str = COMPLETE
+    message: str | None = None
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.status not in (COMPLETE, INCOMPLETE):
+            raise Mismatch(f"status is {self.status!r}; {COMPLETE!r} or {INCOMPLETE!r} is wanted")
+
+
+def new_report(
+    conditions: Conditions,
+    choices: Choices,
+    runs: Ordered[RunData],
+    memory: Memory = Memory(),
+    costs: Costs = Costs(),
+    message: str | None = None,
+) -> Report:
+    """A report of now, with an id of its own; incomplete when there is a `message`."""
+    now = datetime.now(UTC)
+    return Report(
+        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+        created=now.isoformat(timespec="seconds"),
+        conditions=conditions,
+        choices=choices,
+        runs=list(runs),
+        memory=memory,
+        costs=costs,
+        status=COMPLETE if message is None else INCOMPLETE,
+        message=message,
+    )

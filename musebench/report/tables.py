@@ -1,0 +1,258 @@
+"""The tables of one report. Each is a function of the report; `show` makes the text of all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from musebench.report import metrics
+from musebench.report.metrics import Summary
+from musebench.report.schema import COMPLETE, PHASES, Report
+from musebench.report.table import DEFAULT_FORMAT, Row, Table, require_format, text, to_csv, to_json
+from musebench.report.verdict import Check, Judgement, judge
+
+MOST_REASONS = 10
+"""Rows of reasons in the table of correctness; the others are summed in one."""
+
+
+def show(report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = ()) -> str:
+    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first.
+
+    Raises:
+        UsageError: there is no such format.
+    """
+    require_format(form)
+    (judgement,) = judge([report], checks)
+    made = tables(report, judgement)
+    if form == "json":
+        verdict = {"valid": judgement.valid, "reasons": list(judgement.reasons)}
+        return to_json(made, id=report.id, status=report.status, verdict=verdict)
+    if form == "csv":
+        return to_csv(made)
+    return "\n".join([headline(report), judgement.line(), "", text(made, form)])
+
+
+def tables(report: Report, judgement: Judgement) -> list[Table]:
+    """Every table; speed is struck out where the judgement is INVALID. A table may have no row."""
+    made = [build(report) for build in TABLES.values()]
+    if judgement.valid:
+        return made
+    return [
+        Table(t.title, t.columns, t.rows, frozenset(t.columns) - t.counts, t.counts, t.notes) for t in made
+    ]
+
+
+def headline(report: Report) -> str:
+    """One line: what ran, on what."""
+    choices, conditions = report.choices, report.conditions
+    model = conditions.model
+    clock = " in virtual time" if conditions.clock == "virtual" else ""
+    state = "" if report.status == COMPLETE else " (incomplete)"
+    return (
+        f"{report.id}{state}: {model.name} in {model.dtype} on {conditions.device}{clock}, "
+        f"workload {conditions.workload.name}: executor {choices.executor.name}, pool {choices.pool.name}, "
+        f"scheduler {choices.scheduler.name}"
+    )
+
+
+def throughput(report: Report) -> Table:
+    """Rates over the counted requests (no row without one); with several runs, the lowest and highest too."""
+    total = metrics.throughput(report)
+    if not total.requests:
+        return Table("throughput", ("value",), ())
+    every = [metrics.run_throughput(run) for run in report.runs]
+    several = len(every) > 1
+
+    def row(name: str, unit: str, field: str) -> Row:
+        values = [getattr(total, field)]
+        if several:
+            known = [value for one in every if (value := getattr(one, field)) is not None]
+            values += [min(known, default=None), max(known, default=None)]
+        return Row(name, unit, tuple(values), speed=unit in ("/s", "s"))
+
+    def whole(name: str, unit: str, value: float | None) -> Row:
+        return Row(name, unit, (value, None, None) if several else (value,), speed=unit == "tokens/J")
+
+    reasons = {run.energy_reason for run in report.runs if run.energy_joules is None and run.energy_reason}
+    return Table(
+        "throughput",
+        ("all runs", "lowest", "highest") if several else ("value",),
+        (
+            row("output tokens/s", "/s", "output_tokens_per_second"),
+            row("prompt tokens/s", "/s", "prompt_tokens_per_second"),
+            row("requests/s", "/s", "requests_per_second"),
+            row("output tokens", "count", "output_tokens"),
+            row("prompt tokens", "count", "prompt_tokens"),
+            row("requests counted", "count", "requests"),
+            row("span", "s", "span_seconds"),
+            whole("energy", "J", metrics.energy_joules(report)),
+            whole("output tokens/J", "tokens/J", metrics.tokens_per_joule(report)),
+        ),
+        notes=tuple(f"energy: {reason}" for reason in sorted(reasons)),
+    )
+
+
+def latency(report: Report) -> Table:
+    """Mean and percentiles over the counted requests of all runs (no row without one)."""
+    every = metrics.latencies(report)
+    columns = ("mean", "p50", "p90", "p99", "samples")
+    if not metrics.throughput(report).requests:
+        return Table("latency", columns, ())
+    return Table(
+        "latency",
+        columns,
+        tuple(Row(name, "s", _spread(every[name]), speed=True) for name in metrics.LATENCIES),
+        counts=frozenset({"samples"}),
+    )
+
+
+def steps(report: Report) -> Table:
+    """How many steps, what they held, and how they were launched."""
+    total = metrics.step_totals(report)
+    counters: Counter[str] = Counter()
+    for run in report.runs:
+        counters.update({k: v for k, v in run.counters.items() if isinstance(v, int | float)})
+    real = total.decode_tokens + total.prefill_tokens
+    rows = [
+        Row("steps", "count", (total.steps,)),
+        Row("decode tokens", "count", (total.decode_tokens,)),
+        Row("prefill tokens", "count", (total.prefill_tokens,)),
+        Row("padded tokens", "count", (total.padded_tokens,)),
+        Row("tokens a step", "count", (real / total.steps if total.steps else None,)),
+        Row("forwards", "count", (total.forwards,)),
+        *(
+            Row(f"forwards of {name or 'the program'}", "count", (n,))
+            for name, n in sorted(total.programs.items())
+        ),
+        Row("device time", "s", (total.device_seconds,), speed=True),
+        Row("host time", "s", (total.host_seconds,), speed=True),
+        *(Row(f"executor: {name}", "count", (count,)) for name, count in sorted(counters.items())),
+    ]
+    return Table("steps", ("value",), tuple(rows))
+
+
+def pool(report: Report) -> Table:
+    """The pool's rows, cells and growths over all runs."""
+    total = metrics.pool_totals(report)
+    if total is None:
+        return Table("pool", ("value",), ())
+    return Table(
+        "pool",
+        ("value",),
+        (
+            Row("policy", "", (total.policy,)),
+            Row("capacity (cells)", "count", (total.capacity,)),
+            Row("rows", "count", (total.rows,)),
+            Row("most cells in use", "count", (total.most_in_use,)),
+            Row("bytes per cell", "bytes", (total.cell_bytes,)),
+            Row("bytes", "bytes", (total.bytes,)),
+            Row("growths", "count", (total.growths,)),
+            Row("bytes copied", "bytes", (total.copied_bytes,)),
+            Row("growth time", "s", (total.growth_seconds,), speed=True),
+            Row("passing peak", "bytes", (total.peak_bytes,)),
+            Row("refusals", "count", (total.refusals,)),
+            Row("preemptions", "count", (total.preemptions,)),
+        ),
+    )
+
+
+def memory(report: Report) -> Table:
+    """What was computed before the run against what was there: torch's allocator, and the pool's buffers."""
+    computed, snapshots = report.memory.computed, report.memory.snapshots
+    start, loaded, peak = (snapshots.get(phase) for phase in ("start", "loaded", "peak"))
+    weights = None
+    if start and loaded and start.allocated is not None and loaded.allocated is not None:
+        weights = loaded.allocated - start.allocated
+    parts = (computed.weights, computed.rows, computed.workspace, computed.graphs)
+    known = [part for part in parts if part is not None]
+    total = metrics.pool_totals(report)
+    return Table(
+        "memory",
+        ("computed", "measured"),
+        (
+            Row("weights", "bytes", (computed.weights, weights)),
+            Row("rows", "bytes", (computed.rows, total.bytes if total else None)),
+            Row("workspace", "bytes", (computed.workspace, None)),
+            Row("graphs", "bytes", (computed.graphs, None)),
+            Row(
+                "sum / peak", "bytes", (sum(known) if len(known) == 4 else None, peak.peak if peak else None)
+            ),
+        ),
+    )
+
+
+def memory_phases(report: Report) -> Table:
+    """Every snapshot by phase, the three sources kept apart."""
+    columns = {
+        "allocated": "allocated",
+        "reserved": "reserved",
+        "peak": "peak",
+        "NVML device": "device_used",
+        "NVML process": "process_used",
+        "host": "host_resident",
+        "host peak": "host_peak",
+    }
+    snapshots = report.memory.snapshots
+    phases = [phase for phase in PHASES if phase in snapshots]
+    phases += [phase for phase in snapshots if phase not in PHASES]
+    return Table(
+        "memory by phase",
+        tuple(columns),
+        tuple(
+            Row(phase, "bytes", tuple(getattr(snapshots[phase], field) for field in columns.values()))
+            for phase in phases
+        ),
+        notes=tuple(f"{source}: {reason}" for source, reason in report.memory.reasons.items()),
+    )
+
+
+def correctness(report: Report) -> Table:
+    """Answers right and wrong, how requests ended, and why those that did not succeed did not."""
+    outcome = metrics.outcome(report)
+    rows = [
+        Row("requests", "count", (outcome.requests,)),
+        Row("succeeded", "count", (outcome.succeeded,)),
+        Row("succeeded without a token", "count", (outcome.succeeded - outcome.counted,)),
+        Row("answers expected", "count", (outcome.expected,)),
+        Row("answers right", "count", (outcome.right if outcome.expected else None,)),
+        Row("answers wrong", "count", (outcome.wrong if outcome.expected else None,)),
+        *(Row(f"ended: {name}", "count", (n,)) for name, n in sorted(outcome.finish_reasons.items())),
+    ]
+    reasons = [(name, message, n) for (name, message), n in outcome.reasons.items() if message]
+    rows += [Row(f"{name}: {message}", "count", (n,)) for name, message, n in reasons[:MOST_REASONS]]
+    if rest := reasons[MOST_REASONS:]:
+        rows.append(Row(f"{len(rest):,} more reasons", "count", (sum(n for *_, n in rest),)))
+    return Table("correctness", ("value",), tuple(rows))
+
+
+def costs(report: Report) -> Table:
+    """One-off work, which no rate contains."""
+    seconds, counters = report.costs.seconds, report.costs.counters
+    rows = [Row(name, "s", (value,), speed=True) for name, value in seconds.items()]
+    rows += [
+        Row(name, "count" if isinstance(value, int | float) else "", (_value(value),))
+        for name, value in counters.items()
+    ]
+    return Table("one-off costs", ("value",), tuple(rows))
+
+
+TABLES: dict[str, Callable[[Report], Table]] = {
+    "throughput": throughput,
+    "latency": latency,
+    "steps": steps,
+    "pool": pool,
+    "memory": memory,
+    "memory by phase": memory_phases,
+    "correctness": correctness,
+    "one-off costs": costs,
+}
+"""By title, in the order shown."""
+
+
+def _spread(summary: Summary) -> tuple[float | None, ...]:
+    return (summary.mean, summary.p50, summary.p90, summary.p99, summary.count)
+
+
+def _value(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,233 @@
+"""Whether a report's numbers may be believed: VALID, or INVALID with every reason.
+
+A check is a function of one report that yields reasons, one line each; none means that it found nothing.
+`CHECKS` are the built-in ones. A plugin's check (`register_checks`) sees all reports that are shown together
+and answers with `Verdict`s.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from musebench.report import metrics
+from musebench.report.schema import COMPLETE, PoolData, Report, RequestColumns, RunData, StepColumns
+
+TIME_TOLERANCE = 1e-6
+"""Seconds by which two readings of one moment may differ."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check says of the report with the id `report`; `reason` is one line, "" when it is valid."""
+
+    report: str
+    check: str
+    valid: bool
+    reason: str = ""
+
+
+class Check(Protocol):
+    """A plugin's check: sees all reports together, answers for each it has something to say about."""
+
+    def check(self, reports: Sequence[Report]) -> list[Verdict]: ...
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All reasons against one report, in the order of the checks."""
+
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        return not self.reasons
+
+    def line(self) -> str:
+        """ "VALID", or "INVALID: ..." with all reasons."""
+        return "VALID" if self.valid else f"INVALID: {'; '.join(self.reasons)}"
+
+
+def judge(reports: Sequence[Report], checks: Iterable[Check] = ()) -> list[Judgement]:
+    """One judgement a report: the built-in checks, then those of plugins."""
+    reasons = [[reason for check in CHECKS.values() for reason in check(report)] for report in reports]
+    for check in checks:
+        for verdict in check.check(reports):
+            for report, found in zip(reports, reasons, strict=True):
+                if not verdict.valid and verdict.report == report.id:
+                    found.append(f"{verdict.check}: {verdict.reason}")
+    return [Judgement(tuple(found)) for found in reasons]
+
+
+def exit_code(report: Report, checks: Iterable[Check] = ()) -> int:
+    """0 for a valid report, 1 for one that is INVALID (one in which no request succeeded among them)."""
+    (judgement,) = judge([report], checks)
+    return 0 if judgement.valid else 1
+
+
+def check_complete(report: Report) -> Iterator[str]:
+    """The run ended, and every repeat that was asked for is there."""
+    if report.status != COMPLETE:
+        yield f"the run is incomplete ({report.message or 'no message'})"
+    elif len(report.runs) != report.conditions.repeats:
+        yield f"{len(report.runs)} of {report.conditions.repeats} repeats are there"
+
+
+def check_success(report: Report) -> Iterator[str]:
+    """Some request succeeded; otherwise how all of them ended."""
+    outcome = metrics.outcome(report)
+    if not outcome.requests:
+        yield "there is no request in it"
+    elif not outcome.succeeded:
+        ends = [
+            f"{count:,} {reason}{f' ({message})' if message else ''}"
+            for (reason, message), count in list(outcome.reasons.items())[:3]
+        ]
+        more = f" and {len(outcome.reasons) - 3:,} more reasons" if len(outcome.reasons) > 3 else ""
+        yield f"none of {outcome.requests:,} requests succeeded: {', '.join(ends)}{more}"
+
+
+def check_answers(report: Report) -> Iterator[str]:
+    """Every expected answer came."""
+    outcome = metrics.outcome(report)
+    if outcome.wrong:
+        yield f"{outcome.wrong:,} of {outcome.expected:,} answers are wrong"
+
+
+def check_samples(report: Report) -> Iterator[str]:
+    """No request that succeeded lacks a time, and device time is measured for every step or for none."""
+    for where, run in _runs(report):
+        requests, steps = run.requests, run.steps
+        for name in ("scheduled_seconds", "first_token_seconds", "last_token_seconds", "finish_seconds"):
+            missing = sum(getattr(requests, name)[row] is None for row in metrics.counted(requests))
+            if missing:
+                yield f"{where}{missing:,} requests that succeeded have no {name}"
+        unfinished = sum(reason is None for reason in requests.finish_reason)
+        if unfinished and report.status == COMPLETE:
+            yield f"{where}{unfinished:,} requests neither finished nor failed"
+        unknown = sum(time is None for time in steps.device_seconds)
+        if 0 < unknown < len(steps):
+            yield f"{where}device time is missing for {unknown:,} of {len(steps):,} steps"
+
+
+def check_times(report: Report) -> Iterator[str]:
+    """Times of a request and of the steps are in order, and a token is as old as the step that made it."""
+    for where, run in _runs(report):
+        yield from (where + reason for reason in _request_times(run.requests))
+        yield from (where + reason for reason in _step_times(run.steps))
+        yield from (where + reason for reason in _token_times(run))
+
+
+def check_sums(report: Report) -> Iterator[str]:
+    """Tokens, forwards, cells and bytes add up."""
+    for where, run in _runs(report):
+        yield from (where + reason for reason in _token_sums(run))
+        yield from (where + reason for reason in _pool_sums(run.pool, run.steps))
+
+
+CHECKS: dict[str, Callable[[Report], Iterator[str]]] = {
+    "complete": check_complete,
+    "success": check_success,
+    "answers": check_answers,
+    "samples": check_samples,
+    "times": check_times,
+    "sums": check_sums,
+}
+"""The built-in checks, by name."""
+
+
+def _runs(report: Report) -> Iterator[tuple[str, RunData]]:
+    """Each run with the words that name it in a reason: none when there is one only."""
+    for index, run in enumerate(report.runs):
+        yield (f"run {index + 1}: " if len(report.runs) > 1 else ""), run
+
+
+def _request_times(requests: RequestColumns) -> Iterator[str]:
+    columns = (
+        ("arrival", requests.arrival_seconds),
+        ("admission", requests.scheduled_seconds),
+        ("first token", requests.first_token_seconds),
+        ("last token", requests.last_token_seconds),
+        ("finish", requests.finish_seconds),
+    )
+    for row, name in enumerate(requests.id):
+        known = [(what, column[row]) for what, column in columns if column[row] is not None]
+        for (before, start), (after, end) in itertools.pairwise(known):
+            if end < start:  # type: ignore[operator]
+                yield f"request {name!r}: {after} at {end} s is before {before} at {start} s"
+                return
+
+
+def _step_times(steps: StepColumns) -> Iterator[str]:
+    for row in range(len(steps)):
+        if steps.end[row] < steps.start[row]:
+            yield f"step {row} ends at {steps.end[row]} s, before its start at {steps.start[row]} s"
+            return
+        if row and (steps.end[row] < steps.end[row - 1] or steps.start[row] < steps.start[row - 1]):
+            yield f"step {row} is earlier than step {row - 1}"
+            return
+        for what, seconds in (("device", steps.device_seconds[row]), ("host", steps.host_seconds[row])):
+            if seconds is not None and seconds < 0:
+                yield f"step {row} took {seconds} s on the {what}"
+                return
+
+
+def _token_times(run: RunData) -> Iterator[str]:
+    requests, made, start = run.requests, run.requests.token_steps, 0
+    if made is None:
+        return
+    for row, (name, count) in enumerate(zip(requests.id, requests.generated_tokens, strict=True)):
+        mine = made[start : start + count]
+        start += count
+        if any(after < before for before, after in itertools.pairwise(mine)):
+            yield f"request {name!r}: its tokens are not in the order of their steps"
+            return
+        ends = (
+            ("first", mine[:1], requests.first_token_seconds),
+            ("last", mine[-1:], requests.last_token_seconds),
+        )
+        for what, step, column in ends:
+            seen = column[row]
+            if step and seen is not None and abs(seen - run.steps.end[step[0]]) > TIME_TOLERANCE:
+                end = run.steps.end[step[0]]
+                yield f"request {name!r}: {what} token at {seen} s, but its step {step[0]} ended at {end} s"
+                return
+
+
+def _token_sums(run: RunData) -> Iterator[str]:
+    requests, steps = run.requests, run.steps
+    for name, made, most in zip(requests.id, requests.generated_tokens, requests.max_new_tokens, strict=True):
+        if made > most:
+            yield f"request {name!r} made {made:,} tokens of at most {most:,}"
+            return
+    made_by_decode = sum(made - 1 for made in requests.generated_tokens if made)
+    # The first token after a preemption comes from the prefill that computes the sequence again.
+    decoded = sum(steps.decode_tokens) + sum(requests.preemptions)
+    if made_by_decode > decoded:
+        yield (
+            f"{made_by_decode:,} tokens after the first came out of {sum(steps.decode_tokens):,} decode "
+            f"tokens and {sum(requests.preemptions):,} preemptions"
+        )
+    if steps.programs:
+        for row, forwards in enumerate(steps.forwards):
+            by_program = sum(column[row] for column in steps.programs.values())
+            if by_program != forwards:
+                yield f"step {row} counts {forwards} forwards, its programs {by_program}"
+                return
+
+
+def _pool_sums(pool: PoolData, steps: StepColumns) -> Iterator[str]:
+    for row, (rows, in_use) in enumerate(zip(steps.rows, steps.in_use, strict=True)):
+        if in_use > max(rows - 1, 0):
+            yield f"step {row}: {in_use:,} cells in use of {max(rows - 1, 0):,}"
+            return
+    most = max(steps.in_use, default=0)
+    if pool.most_in_use < most:
+        yield f"the pool says that {pool.most_in_use:,} cells were in use at most, a step had {most:,}"
+    if pool.capacity is not None and pool.most_in_use > pool.capacity:
+        yield f"{pool.most_in_use:,} cells in use exceed the capacity of {pool.capacity:,}"
+    if steps.rows and pool.bytes < steps.rows[-1] * pool.cell_bytes:
+        sum_of_rows = f"{steps.rows[-1]:,} rows x {pool.cell_bytes:,} bytes"
+        yield f"the pool's {pool.bytes:,} bytes are less than {sum_of_rows}"

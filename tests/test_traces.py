@@ -1,0 +1,527 @@
+"""Trace readers: each format, its oddities, broken files, and the real ones' statistics."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from musebench.core.errors import InputError, UsageError
+from musebench.workload.traces import builtin_formats, read_trace, recognise
+from musebench.workload.traces.burstgpt import BurstGptReader
+from musebench.workload.traces.lines import MOST_LINE
+from musebench.workload.traces.plain import PlainCsvReader
+
+DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data" / "traces"
+
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+MOONCAKE = '{"timestamp": 0, "input_length": 513, "output_length": 3, "hash_ids": [0, 1]}\n'
+PLAIN = "arrival,prompt_tokens,output_tokens\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(content: str | bytes, name: str = "t.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def figures(trace):
+    return [(row.arrival_seconds, row.prompt_tokens, row.output_tokens) for row in trace.rows]
+
+
+# -- the formats -------------------------------------------------------------------------------------------
+
+
+def test_azure_with_crlf_no_last_line_end_and_seven_digits(write):
+    path = write(
+        AZURE.replace("\n", "\r\n").encode()
+        + b"2023-11-16 23:59:59.9999999,374,44\r\n2023-11-17 00:00:00.0000001,396,109\r\n"
+        + b"2023-11-17 00:00:04,1,0"
+    )
+    trace = read_trace(path)
+    assert trace.format == "azure"
+    assert figures(trace) == [(0.0, 374, 44), (2e-7, 396, 109), (pytest.approx(4.0000001, abs=1e-12), 1, 0)]
+    assert [row.row for row in trace.rows] == [2, 3, 4]
+
+
+def test_azure_of_2024_has_an_offset(write):
+    path = write(
+        AZURE + "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 02:00:00.509930+02:00,7,8\n"
+        "2024-05-10T00:00:01.009930Z,1,1\n"
+    )
+    assert figures(read_trace(path)) == [(0.0, 2162, 5), (0.5, 7, 8), (1.0, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type",
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
+    ],
+)
+def test_burstgpt_in_both_orders_leaves_failures_out_and_counts_them(write, header):
+    rows = [
+        ("5", "ChatGPT", "472", "18", "490", "Conversation log", "s1"),
+        ("45", "ChatGPT", "1087", "0", "1087", "API log", ""),
+        ("60", "ChatGPT", "0", "0", "0", "API log", ""),
+        ("118", "GPT-4", "417", "276", "693", "Conversation log", "s1"),
+    ]
+    names = [
+        "Timestamp",
+        "Model",
+        "Request tokens",
+        "Response tokens",
+        "Total tokens",
+        "Log Type",
+        "Session ID",
+    ]
+    text = [header]
+    for row in rows:
+        cells = {**dict(zip(names, row, strict=True)), "Elapsed time": "1.5"}
+        text.append(",".join(cells[name] for name in header.split(",")))
+    path = write("\n".join(text) + "\n")
+    trace = read_trace(path)
+    assert trace.format == "burstgpt"
+    assert figures(trace) == [(0.0, 472, 18), (113.0, 417, 276)]
+    assert trace.left_out == {"failures (0 response tokens)": 2}
+    assert trace.rows[1].tags["model"] == "GPT-4"
+    assert trace.rows[1].tags["log_type"] == "Conversation log"
+    assert trace.rows[1].tags.get("session") == ("s1" if "Session ID" in header else None)
+    assert "2 left out: failures (0 response tokens)" in trace.notes()[0]
+
+    kept = read_trace(path, options={"failures": "keep", "skip_bad_rows": True})
+    assert figures(kept) == [(0.0, 472, 18), (40.0, 1087, 0), (113.0, 417, 276)]
+    assert kept.left_out == {"bad rows": 1}
+    with pytest.raises(InputError, match="row 4, column Request tokens: 0 tokens; at least 1"):
+        read_trace(path, options={"failures": "keep"})
+
+
+def test_vidur_with_and_without_times(write):
+    assert figures(
+        read_trace(write("arrived_at,num_prefill_tokens,num_decode_tokens\n1.0,374,44\n5.5,3,1\n"))
+    ) == [
+        (0.0, 374, 44),
+        (4.5, 3, 1),
+    ]
+    path = write(
+        "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n1,5,6,0.2\n4054,2.0,4056,9\n"
+    )
+    assert recognise(path, builtin_formats()) == "vidur"
+    assert figures(read_trace(path)) == [(None, 1, 5), (None, 4054, 2)]
+
+
+def test_mooncake_keeps_hash_ids_and_takes_many_rows_of_one_time(write):
+    long = {"timestamp": 27, "input_length": 191378, "output_length": 1, "hash_ids": list(range(374))}
+    path = write(MOONCAKE * 2 + json.dumps(long), "t.jsonl")
+    trace = read_trace(path)
+    assert trace.format == "mooncake"
+    assert figures(trace) == [(0.0, 513, 3), (0.0, 513, 3), (0.027, 191378, 1)]
+    assert trace.rows[0].tags == {"hash_ids": (0, 1), "block_tokens": 512}
+
+
+def test_llmservingsim_with_and_without_ids(write):
+    one = {
+        "input_toks": 3,
+        "output_toks": 2,
+        "arrival_time_ns": 10**18,
+        "input_tok_ids": [5, 6, 7],
+        "output_tok_ids": [1, 2],
+    }
+    two = {"input_toks": 4, "output_toks": 1, "arrival_time_ns": 10**18 + 1}
+    trace = read_trace(write(f"{json.dumps(one)}\n{json.dumps(two)}\n", "t.jsonl"))
+    assert trace.format == "llmservingsim"
+    assert figures(trace) == [(0.0, 3, 2), (1e-9, 4, 1)]
+    assert trace.rows[0].prompt_ids == [5, 6, 7]
+    assert trace.rows[1].prompt_ids is None
+    one["input_tok_ids"] = [5, 6]
+    with pytest.raises(InputError, match="row 1, column input_tok_ids: 2 ids; input_toks says 3"):
+        read_trace(write(json.dumps(one), "t.jsonl"))
+
+
+def test_splitwise_sim_keeps_its_ids_and_refuses_batches(write):
+    header = "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+    trace = read_trace(write(header + "0,2,0,0.5,1,3000,11\n1,2,0,0.75,1,2,7\n"))
+    assert trace.format == "splitwise"
+    assert figures(trace) == [(0.0, 3000, 11), (0.25, 2, 7)]
+    assert trace.rows[1].tags == {"request_id": "1", "request_type": "2", "application_id": "0"}
+    with pytest.raises(InputError, match="row 2, column batch_size: '4'; 1 is wanted"):
+        read_trace(write(header + "0,2,0,0.5,4,3000,11\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "scale"),
+    [
+        ("arrival,prompt_tokens,output_tokens", "{},3,4", 1),
+        ("Output Tokens,PROMPT-TOKENS,Arrival_Time", "4,3,{}", 1),
+        ("arrival_ms,input_tokens,completion_tokens", "{},3,4", 1000),
+        ("arrival_ns,prompt_len,max_tokens", "{},3,4", 10**9),
+        ("timestamp, input_length ,output_length", "{},3,4", 1),
+    ],
+)
+def test_plain_csv_finds_columns_by_alias_in_any_order(write, header, row, scale):
+    path = write(f"{header}\n{row.format(1 * scale)}\n{row.format(3 * scale)}\n")
+    trace = read_trace(path)
+    assert trace.format == "plain-csv"
+    assert figures(trace) == [(0.0, 3, 4), (2.0, 3, 4)]
+
+
+def test_plain_columns_may_be_named_and_others_become_tags(write):
+    path = write("when,in,out,tenant\n5,3,4,a\n5.5,3,4,\n")
+    options = {"arrival": "when", "prompt_tokens": "in", "output_tokens": "out", "unit": "ms"}
+    trace = read_trace(path, format="plain-csv", options=options)
+    assert figures(trace) == [(0.0, 3, 4), (0.0005, 3, 4)]
+    assert [dict(row.tags) for row in trace.rows] == [{"tenant": "a"}, {}]
+    assert figures(read_trace(path, options=options)) == figures(trace)
+
+
+def test_plain_jsonl_takes_ids_in_place_of_a_count(write):
+    trace = read_trace(write('{"prompt_ids": [4, 5], "output_tokens": 3, "priority": 1}\n', "t.jsonl"))
+    assert trace.format == "plain-jsonl"
+    assert figures(trace) == [(None, 2, 3)]
+    assert trace.rows[0].prompt_ids == [4, 5]
+    assert trace.rows[0].tags == {"priority": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "prompt_tokens,x\n1,2\n",
+            "row 1: there is no column 'output_tokens', nor an alias of it; found: prompt_tokens, x",
+        ),
+        ("output_tokens,x\n1,2\n", "row 1: there is no column 'prompt_tokens'"),
+        (
+            "prompt_tokens,input_tokens,output_tokens\n1,2,3\n",
+            "'prompt_tokens' and 'input_tokens' both say prompt_tokens",
+        ),
+        ("prompt_tokens,output_tokens,output_tokens\n1,2,3\n", "both say output_tokens"),
+        ('{"prompt_tokens": 3}\n', "row 1: there is no column 'output_tokens'"),
+        (
+            '{"prompt_tokens": 3, "output_tokens": 1}\n{"prompt_tokens": 3}\n',
+            "row 2: there is no column 'output_tokens'",
+        ),
+        (
+            '{"prompt_tokens": 3, "output_tokens": 1}\n{"prompt_tokens": 3, "output_tokens": 1, "time": 3}\n',
+            "row 2: its times are in 'time', those before in None",
+        ),
+        ('{"prompt_ids": [], "output_tokens": 1}\n', "row 1, column prompt_ids: no ids"),
+        (
+            '{"prompt_ids": [1], "prompt_tokens": 2, "output_tokens": 1}\n',
+            "row 1, column prompt_ids: 1 ids for 2",
+        ),
+        ('{"prompt_ids": null, "output_tokens": 1}\n', "row 1, column prompt_ids: nothing; a list"),
+    ],
+)
+def test_plain_files_whose_columns_do_not_fit_are_refused(write, text, said):
+    with pytest.raises(InputError, match=said):
+        read_trace(write(text))
+
+
+# -- oddities and broken files -----------------------------------------------------------------------------
+
+
+def test_byte_order_mark_blank_lines_and_quotes_do_not_matter(write):
+    path = write(b'\xef\xbb\xbf"arrival",prompt_tokens,output_tokens\r\n\r\n0,"3",4\r\n\r\n1, 5 ,6\r\n\r\n')
+    trace = read_trace(path)
+    assert figures(trace) == [(0.0, 3, 4), (1.0, 5, 6)]
+    assert [row.row for row in trace.rows] == [3, 5]
+    jsonl = write(b"\xef\xbb\xbf\r\n" + MOONCAKE.replace("\n", "\r\n\r\n").encode() * 2, "t.jsonl")
+    assert [row.row for row in read_trace(jsonl).rows] == [2, 4]
+
+
+A = AZURE + "2023-11-16 18:15:46.6805900,374,44\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("\n \n", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (AZURE, "has no request: there are no rows after the header"),
+        (AZURE.strip(), "has no request: there are no rows after the header"),
+        (
+            "TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,1\n",
+            "is in no format known here; tried: azure, burstgpt, llm",
+        ),
+        ("a,b\n1,2\n", "in no format known here; tried: azure.*vidur; a plain CSV has the columns arrival"),
+        (b"\x00\x01\x02" * 50, "in no format known here"),
+        (b"\x1f\x8b\x08\x00", "is gzip; uncompressed UTF-8 text is wanted"),
+        (A + "soon,1,2\n", "row 3, column TIMESTAMP: 'soon'; a time like 2023"),
+        (
+            A + "2023-02-30 18:15:46,1,2\n",
+            "row 3, column TIMESTAMP: '2023-02-30 18:15:46'; there is no such day",
+        ),
+        (A + "2023-11-16 24:15:46,1,2\n", "row 3, column TIMESTAMP"),
+        (A + "2023-11-16 18:15:47,many,2\n", "row 3, column ContextTokens: 'many'; a whole number of tokens"),
+        (A + "2023-11-16 18:15:47,,2\n", "row 3, column ContextTokens: empty; a whole number"),
+        (A + "2023-11-16 18:15:47,1.5,2\n", "row 3, column ContextTokens: '1.5'; a whole number"),
+        (A + "2023-11-16 18:15:47,1_0,2\n", "row 3, column ContextTokens: '1_0'"),
+        (A + "2023-11-16 18:15:47,\u0661,2\n", "row 3, column ContextTokens"),
+        (A + "2023-11-16 18:15:47,-3,2\n", "row 3, column ContextTokens: -3 tokens; at least 1 is wanted"),
+        (A + "2023-11-16 18:15:47,0,2\n", "row 3, column ContextTokens: 0 tokens; at least 1 is wanted"),
+        (A + "2023-11-16 18:15:47,3,-2\n", "row 3, column GeneratedTokens: -2 tokens; at least 0 is wanted"),
+        (A + "2023-11-16 18:15:47,nan,2\n", "row 3, column ContextTokens: 'nan'"),
+        (A + "2023-11-16 18:15:47,inf,2\n", "row 3, column ContextTokens: 'inf'"),
+        (A + "2023-11-16 18:15:47,999999999999,2\n", "row 3, column ContextTokens: .*; at most 16,777,216"),
+        (A + "2023-11-16 18:15:47,1\n", "row 3: 2 columns; the header has 3"),
+        (A + "2023-11-16 18:15:47,1,2,3\n", "row 3: 4 columns; the header has 3"),
+        (A + "2023-11-16 18:15:45,1,2\n", "row 3: its time is 1.680590 s before an earlier row's"),
+        (A + "\n\n2023-11-16 18:15:45,1,2\n", "row 5: its time is 1.680590 s before"),
+        (A + 'x"\n' + '"' + "y" * 140_000, "row 3: 1 columns"),
+        (A + '"' + "y" * 140_000, "row 3 is not CSV: field larger"),
+        (
+            (A + "2023-11-16 18:15:47,1,\udcff\n").encode("utf-8", "surrogateescape"),
+            "row 3 is not UTF-8 text .byte 23",
+        ),
+        (A.encode("utf-16"), "is UTF-16; uncompressed UTF-8 text is wanted"),
+        (A.replace("\n", "\r"), "is in no format|is not CSV"),
+        (
+            "TIMESTAMP,TIMESTAMP,ContextTokens,GeneratedTokens\n1,1,1,1\n",
+            "row 1 has the column 'TIMESTAMP' twice",
+        ),
+        (PLAIN + "nan,1,2\n", "row 2, column arrival: 'nan'; a finite time"),
+        (PLAIN + "-inf,1,2\n", "row 2, column arrival: '-inf'; a finite time"),
+        (PLAIN + "1e999,1,2\n", "row 2, column arrival: '1e999'; a finite time"),
+        (PLAIN + "1:30,1,2\n", "row 2, column arrival: '1:30'; a finite time"),
+        (PLAIN + "\u0661,1,2\n", "row 2, column arrival"),
+        (MOONCAKE + "{", "row 2: not JSON at character 2"),
+        (MOONCAKE + "[1]", "row 2: not a JSON object"),
+        (MOONCAKE + '{"timestamp": 1}', "row 2, column input_length: missing; the row has timestamp"),
+        (MOONCAKE + "{}", "row 2, column timestamp: missing; the row has no keys"),
+        (MOONCAKE.replace("513", "NaN"), "row 1: NaN is not JSON"),
+        (MOONCAKE.replace("513", "true"), "row 1, column input_length: True; a whole number"),
+        (MOONCAKE.replace("513", "null"), "row 1, column input_length: nothing; a whole number"),
+        (MOONCAKE.replace("513", '"many"'), "row 1, column input_length: 'many'; a whole number"),
+        (MOONCAKE.replace("513", "1e999"), "row 1, column input_length: inf; a whole number"),
+        (MOONCAKE.replace("513", "9" * 5000), "row 1: "),
+        (
+            MOONCAKE.replace("513", "9" * 400),
+            "row 1, column input_length: a number of 1329 bits tokens; at most",
+        ),
+        (MOONCAKE.replace(": 0,", ": 1e999,"), "row 1, column timestamp: inf; a finite time"),
+        (MOONCAKE.replace(": 0,", f": {'9' * 400},"), "row 1, column timestamp: a number of 1329 bits"),
+        (MOONCAKE.replace("[0, 1]", "[0, -1]"), "row 1, column hash_ids: a list with -1"),
+        (MOONCAKE.replace("[0, 1]", "7"), "row 1, column hash_ids: 7; a list of whole numbers"),
+        (MOONCAKE + "[" * 100_000, "row 2: JSON that is nested too deep|row 2: not JSON"),
+    ],
+)
+def test_a_broken_trace_is_one_line_with_file_row_column_and_what_was_wanted(write, text, said):
+    path = write(text)
+    with pytest.raises(InputError, match=said) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "."])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name):
+    with pytest.raises(InputError, match="cannot read the trace"):
+        read_trace(tmp_path / name)
+    with pytest.raises(InputError, match="cannot read the trace"):
+        read_trace(tmp_path / name, format="azure")
+
+
+def test_a_format_can_be_named_and_an_unknown_one_is_refused(write):
+    path = write("x,y\n")
+    with pytest.raises(InputError, match="row 1: there is no column 'TIMESTAMP'; found: x, y"):
+        read_trace(path, format="azure")
+    with pytest.raises(InputError, match="row 1: not JSON"):
+        read_trace(path, format="mooncake")
+    with pytest.raises(UsageError, match="no trace format 'azur'; did you mean 'azure'"):
+        read_trace(path, format="azur")
+    with pytest.raises(UsageError, match="'azure' has no option 'skip_bad'; did you mean 'skip_bad_rows'"):
+        read_trace(write(A), options={"skip_bad": True})
+    for name, wanted in (("azure", "a header with TIMESTAMP"), ("mooncake", "with timestamp, input_length")):
+        with pytest.raises(InputError, match=f"is empty; .*{wanted}"):
+            read_trace(write(""), format=name)
+    with pytest.raises(InputError, match="is gzip; uncompressed UTF-8 text is wanted"):
+        read_trace(write(b"\x1f\x8b\x08\x00"), format="azure")
+
+
+def test_a_file_that_two_formats_claim_asks_which(write):
+    formats = builtin_formats()
+    formats["second"] = formats["azure"]
+    with pytest.raises(InputError, match="could be azure or second; name its format"):
+        read_trace(write(A), formats=formats)
+
+
+def test_a_format_that_fails_takes_no_file_from_the_others(write):
+    def broken(values):
+        raise RuntimeError("no luck")
+
+    formats = {**builtin_formats(), "broken": broken}
+    assert recognise(write(A), formats) == "azure"
+    with pytest.raises(InputError, match=r"tried: azure, broken \(failed: RuntimeError\), burstgpt"):
+        recognise(write("x"), formats)
+
+
+def test_a_line_without_end_is_not_read_into_memory(tmp_path):
+    path = tmp_path / "t.csv"
+    with path.open("wb") as file:  # sparse: takes no room on the disk
+        file.write(A.encode())
+        file.seek(1 << 30, 1)
+        file.write(b"\n")
+    with pytest.raises(InputError, match=f"row 3 is longer than {MOST_LINE:,} bytes"):
+        read_trace(path)
+
+
+def test_bad_rows_are_left_out_and_counted_when_asked(write):
+    path = write(PLAIN + "0,1,2\n1,x,2\n2,3\n3,0,1\n4,5,6\n")
+    trace = read_trace(path, options={"skip_bad_rows": True})
+    assert figures(trace) == [(0.0, 1, 2), (4.0, 5, 6)]
+    assert trace.left_out == {"bad rows": 3}
+    assert "row 3, column prompt_tokens: 'x'" in trace.first_bad
+    with pytest.raises(InputError, match="has no request: all rows were left out: 1 bad rows"):
+        read_trace(write(PLAIN + "0,x,2\n"), options={"skip_bad_rows": True})
+
+
+def test_rows_out_of_order_are_sorted_when_asked_and_count_from_the_earliest(write):
+    path = write(PLAIN + "5,1,1\n3,2,1\n5,3,1\n9,4,1\n")
+    with pytest.raises(InputError, match=r"row 3: its time is 2.000000 s before .* option sort"):
+        read_trace(path)
+    trace = read_trace(path, sort=True)
+    assert figures(trace) == [(0.0, 2, 1), (2.0, 1, 1), (2.0, 3, 1), (6.0, 4, 1)]
+    assert [row.row for row in trace.rows] == [3, 2, 4, 5]
+    assert [row.row for row in read_trace(path, sort=True, duration_seconds=2.1).rows] == [3, 2, 4]
+
+
+def test_rows_behind_the_last_one_taken_are_not_read(write):
+    path = write(PLAIN + "0,1,1\n1,2,1\n2,3,1\n9,broken\n")
+    assert len(read_trace(path, most_rows=2).rows) == 2
+    assert len(read_trace(path, duration_seconds=2).rows) == 2
+    with pytest.raises(InputError, match="row 5"):
+        read_trace(path)
+
+
+def test_memory_does_not_grow_with_the_rows_that_were_read(tmp_path):
+    def peak(rows: int) -> int:
+        path = tmp_path / "t.csv"
+        path.write_text(PLAIN + "".join(f"{n},1,1\n" for n in range(rows)))
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in PlainCsvReader().read(path)) == rows
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(20_000) < peak(2_000) + 100_000
+
+
+def test_reading_again_counts_again(write):
+    path = write("Timestamp,Model,Request tokens,Response tokens\n1,a,2,0\n2,a,3,1\n")
+    reader = BurstGptReader()
+    for _ in range(2):
+        assert len(list(reader.read(path))) == 1
+        assert reader.left_out == {"failures (0 response tokens)": 1}
+
+
+def test_each_format_recognises_its_own_files_only(write):
+    samples = {
+        "azure": A,
+        "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1,a,2,3,5,x\n",
+        "llmservingsim": '{"input_toks": 1, "output_toks": 2, "arrival_time_ns": 3}\n',
+        "mooncake": MOONCAKE,
+        "plain-csv": PLAIN + "0,1,2\n",
+        "plain-jsonl": '{"arrival": 0, "prompt_tokens": 1, "output_tokens": 2}\n',
+        "splitwise": "request_id,arrival_timestamp,batch_size,prompt_size,token_size\n0,1,1,2,3\n",
+        "vidur": "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,1,2\n",
+    }
+    assert set(samples) == set(builtin_formats())
+    for name, text in samples.items():
+        assert read_trace(write(text, "sample")).format == name
+
+
+def test_a_first_line_longer_than_the_head_is_still_recognised(write):
+    row = {"input_toks": 30_000, "output_toks": 1, "arrival_time_ns": 0, "input_tok_ids": [12345] * 30_000}
+    assert read_trace(write(json.dumps(row))).format == "llmservingsim"
+
+
+# -- the real files ----------------------------------------------------------------------------------------
+
+# shared/data/SOURCES.md: n; prompt and output mean, p50, p90, p99, min, max; sums; duration in seconds
+STATISTICS = {
+    "AzureLLMInferenceTrace_conv.csv": (
+        "azure", 19_366, (1154.7, 1020, 2734, 4142, 2, 14050), (211.1, 129, 424, 601, 7, 1000),
+        (22_361_870, 4_088_665), 3501.722, 5.530, 1.09,
+    ),
+    "vidur_splitwise_conv.csv": (
+        "vidur", 19_366, (1154.7, 1020, 2734, 4142, 2, 14050), (211.1, 129, 424, 601, 7, 1000),
+        (22_361_870, 4_088_665), 3501.722, 5.530, 1.09,
+    ),
+    "vidur_splitwise_code.csv": (
+        "vidur", 8_819, (2047.8, 1469, 5188, 7436, 3, 7437), (27.9, 13, 55, 251, 6, 1899),
+        (18_059_974, 245_896), 3435.948, 2.567, 13.15,
+    ),
+    "mooncake_conversation_trace.jsonl": (
+        "mooncake", 12_031, (12035.1, 6909, 27367, 85400, 891, 126195), (342.6, 350, 597, 1119, 1, 2000),
+        (144_793_823, 4_122_048), 3536.999, 3.401, 3.03,
+    ),
+    "llmservingsim_sharegpt-llama-3.1-8b-300-sps10.jsonl": (
+        "llmservingsim", 300, (857.5, 732, 1460, 2765, 262, 3998), (652.5, 632, 770, 784, 512, 1021),
+        (None, None), 29.137, 10.30, 0.94,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_statistics_of_the_real_files_are_those_that_were_published(name):
+    path = DATA / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not beside the repository")
+    format, count, prompt, output, sums, duration, rate, cv = STATISTICS[name]
+    trace = read_trace(path)
+    assert trace.format == format
+    assert len(trace.rows) == count
+    assert trace.left_out == {}
+    times = np.array([row.arrival_seconds for row in trace.rows])
+    for wanted, total, values in (
+        (prompt, sums[0], np.array([row.prompt_tokens for row in trace.rows])),
+        (output, sums[1], np.array([row.output_tokens for row in trace.rows])),
+    ):
+        found = (values.mean(), *np.percentile(values, [50, 90, 99]), values.min(), values.max())
+        assert found == pytest.approx(wanted, abs=0.5001)
+        assert found[0] == pytest.approx(wanted[0], abs=0.05)
+        assert total is None or values.sum() == total
+    gaps = np.diff(times)
+    assert times[-1] == pytest.approx(duration, abs=0.0005)
+    assert count / times[-1] == pytest.approx(rate, abs=0.005)
+    assert gaps.std() / gaps.mean() == pytest.approx(cv, abs=0.005)
+
+
+def test_the_two_records_of_the_azure_conversation_agree():
+    azure, vidur = (DATA / name for name in ("AzureLLMInferenceTrace_conv.csv", "vidur_splitwise_conv.csv"))
+    if not (azure.is_file() and vidur.is_file()):
+        pytest.skip("the traces are not beside the repository")
+    for one, other in zip(read_trace(azure).rows, read_trace(vidur).rows, strict=True):
+        assert (one.prompt_tokens, one.output_tokens) == (other.prompt_tokens, other.output_tokens)
+        assert one.arrival_seconds == pytest.approx(other.arrival_seconds, abs=1e-6)
+
+
+def test_mooncake_blocks_cover_every_prompt_and_are_reused_as_published():
+    path = DATA / "mooncake_conversation_trace.jsonl"
+    if not path.is_file():
+        pytest.skip("the trace is not beside the repository")
+    rows = read_trace(path).rows
+    for row in rows:
+        assert len(row.tags["hash_ids"]) == -(-row.prompt_tokens // 512)
+    blocks = list(itertools.chain.from_iterable(row.tags["hash_ids"] for row in rows))
+    assert (len(blocks), len(set(blocks))) == (288_500, 182_790)
+
+
+def test_real_token_ids_are_kept():
+    path = DATA / "llmservingsim_sharegpt-llama-3.1-8b-300-sps10.jsonl"
+    if not path.is_file():
+        pytest.skip("the trace is not beside the repository")
+    rows = read_trace(path, most_rows=20).rows
+    assert all(len(row.prompt_ids) == row.prompt_tokens for row in rows)
+    assert list(rows[0].prompt_ids[:3]) == [5971, 2927, 220]
