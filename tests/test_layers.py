@@ -25,8 +25,14 @@ LAYERS = (
 """Top to bottom. A module imports its own part and the layers below, and no neighbour in its layer."""
 
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
-ALLOWED_NEIGHBOURS = {("backends", "models.source"), ("workload", "models.source")}
-"""Part and module: the types of an opened model, which hold no code of a model source."""
+ALLOWED_NEIGHBOURS = {
+    ("backends", "models.source"),
+    ("workload", "models.source"),
+    ("backends", "measure.memory"),
+    ("backends", "measure.nvml"),
+}
+"""Part and module: the types of an opened model, which hold no code of a model source, and the readers of
+memory, which a backend asks about its own device."""
 
 TORCH_FREE = ("core", "plugin", "cli", "schedulers", "pools", "executors")
 HEAVY = ("torch", "transformers", "triton")

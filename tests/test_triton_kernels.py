@@ -439,6 +439,13 @@ def test_splits_fill_the_device_and_no_more() -> None:
     assert splits_of(config, 8, 4 * config.split_cells) == 4
 
 
+@pytest.mark.parametrize("value_dim", [8, 48, 96, 128, 200, 256])
+def test_a_merge_runs_on_a_power_of_two_of_warps(value_dim: int) -> None:
+    from musebench.kernels.triton_configs import MOST_SPLITS, merge_warps
+
+    assert {merge_warps(splits, value_dim) for splits in range(2, MOST_SPLITS + 1)} <= {1, 2, 4, 8}
+
+
 def test_dtypes_without_kernels_are_refused_by_name() -> None:
     from musebench.core.errors import UnsupportedError
     from musebench.kernels.triton_attend import update_and_attend

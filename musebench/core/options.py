@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -104,8 +105,10 @@ def parse(options: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def _convert(value: Any, hint: Any, entry: dataclasses.Field[Any], where: str) -> Any:
-    kinds = [kind for kind in (typing.get_args(hint) or (hint,)) if kind is not type(None)]
-    optional = type(None) in typing.get_args(hint)
+    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    members = typing.get_args(hint) if union else (hint,)
+    kinds = [kind for kind in members if kind is not type(None)]
+    optional = type(None) in members
     if optional and (value is None or (isinstance(value, str) and value.lower() in ("none", "null", ""))):
         return None
     kind = kinds[0]

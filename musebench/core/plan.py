@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from musebench.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,6 +83,11 @@ class StepPlan:
     @property
     def empty(self) -> bool:
         return not self.decodes and not self.prefills
+
+    @cached_property
+    def decode_slots(self) -> np.ndarray:
+        """Slots of the decodes, int32; valid once all its sequences are admitted."""
+        return np.fromiter((sequence.slot for sequence in self.decodes), np.int32, len(self.decodes))
 
     def sequences(self) -> list[Sequence]:
         """All sequences in plan order."""

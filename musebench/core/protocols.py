@@ -197,8 +197,13 @@ class Pool(Protocol):
     still be tied up, `quote(sequence)` how many admitting it ties up at once: the scheduler's helper admits
     when the quote fits the room. `reserve` claims a cell for every token of a plan, in plan order, int32
     [plan.tokens], growing if it must; it raises `PoolFull` or `OutOfMemory` and leaves the pool as it was.
-    `rewind` gives back the cells of a slot from position `to` on; `release` all of them.
+    `rewind` gives back the cells of a slot from position `to` on; `release` all of them. `decode_cells` is
+    how many cells of the room one decode ties up: 1, or 0 where a session's cells were tied up when it was
+    admitted. `resizes` holds every change of the rows: (rows with scratch, bytes, what the storage did).
     """
+
+    decode_cells: int
+    resizes: list[tuple[int, int, Resize]]
 
     name: ClassVar[str]
 
@@ -223,7 +228,8 @@ class Pool(Protocol):
     def refusal(self, tokens: int) -> str | None:
         """Why a request of `tokens` cells could not even fit an empty pool, with the sum; None if it can."""
 
-    def quote(self, sequence: Sequence) -> int: ...
+    def quote(self, sequence: Sequence) -> int:
+        """Cells of the room that the tokens which this sequence has and has not computed tie up."""
 
     def reserve(self, plan: StepPlan) -> np.ndarray: ...
 

@@ -37,7 +37,8 @@ class SequenceTable:
     `tokens[slot, position]` int32, prompt then generated, `PENDING` where a sample is in flight;
     `token_step[slot, position]` int32, the step that made a generated token; `length` tokens known or in
     flight; `computed` tokens whose keys and values are written (by a launched step); `limit` prompt + most
-    new tokens; `stop[slot, :]` stop ids, `NO_TOKEN` where unused. Widths grow by doubling with the longest
+    new tokens; `stop[slot, :]` stop ids, `NO_TOKEN` where unused; `temperature`, `top_k`, `top_p`, `seed` as
+    in `Sampling`. Widths grow by doubling with the longest
     sequence and the longest list of stop ids.
     """
 
@@ -51,6 +52,10 @@ class SequenceTable:
         self.computed = np.zeros(rows, np.int32)
         self.limit = np.zeros(rows, np.int32)
         self.stop = np.full((rows, 1), NO_TOKEN, np.int32)
+        self.temperature = np.zeros(rows, np.float32)
+        self.top_k = np.zeros(rows, np.int32)
+        self.top_p = np.ones(rows, np.float32)
+        self.seed = np.zeros(rows, np.int64)
 
     def widen(self, width: int, stops: int = 0) -> None:
         """Make room for sequences of `width` tokens with `stops` stop ids."""
@@ -162,6 +167,9 @@ class Sequence:
         table.limit[slot] = self.limit
         table.stop[slot] = NO_TOKEN
         table.stop[slot, : len(self.request.stop_tokens)] = self.request.stop_tokens
+        sampling = self.request.sampling
+        table.temperature[slot], table.top_k[slot] = sampling.temperature, sampling.top_k
+        table.top_p[slot], table.seed[slot] = sampling.top_p, sampling.seed
         self.slot = slot
 
     def leave(self) -> int:
@@ -171,6 +179,7 @@ class Sequence:
         self.rest = table.tokens[slot, count:length].copy()
         self.rest_steps = table.token_step[slot, count:length].copy()
         table.length[slot] = table.computed[slot] = table.limit[slot] = 0
+        table.temperature[slot] = 0.0
         self.slot = 0
         return slot
 

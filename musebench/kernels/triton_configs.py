@@ -54,6 +54,11 @@ def splits_of(config: DecodeConfig, programs: int, table_width: int) -> int:
     return min(wanted, useful, MOST_SPLITS)
 
 
+def merge_warps(splits: int, value_dim: int) -> int:
+    """Warps that merge so many splits: a power of two, each with 2,048 numbers or less where 8 are enough."""
+    return max(1, min(8, power_of_two(splits) * power_of_two(value_dim) // 2048))
+
+
 def decode_config(dtype: torch.dtype, head_dim: int, programs: int) -> DecodeConfig:
     """For rows of `dtype` with heads of at most `head_dim`, and so many pairs of sequence and KV head."""
     if dtype == torch.float32:
@@ -61,7 +66,8 @@ def decode_config(dtype: torch.dtype, head_dim: int, programs: int) -> DecodeCon
     if head_dim > 128:
         return DecodeConfig(16, 32, 4, 3)
     if programs < FEW_PROGRAMS:
-        return DecodeConfig(16, 64, 2, 5)
+        # Twice as many programs of this size would not fit the device at a time with longer heads.
+        return DecodeConfig(16, 64, 2, 5, FEW_PROGRAMS if head_dim <= 64 else FEW_PROGRAMS // 2)
     return DecodeConfig(16, 64, 2, 3) if head_dim > 64 else DecodeConfig(16, 32, 1, 7)
 
 

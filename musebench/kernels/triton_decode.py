@@ -9,42 +9,16 @@ well, so that nothing of a neighbour reaches a row, not even through rounding.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents
 
 from musebench.kernels.triton_configs import DecodeConfig, splits_of
 from musebench.kernels.triton_layout import NO_WINDOW, power_of_two, stride_unit
-from musebench.kernels.triton_softmax import fold_logits, fold_sink, logit_scales, safe_top, to_logits
-
-
-@triton.jit
-def _find_token(
-    sequence: tl.tensor, starts: tl.tensor, cells: tl.tensor, positions: tl.tensor, slots: tl.tensor,
-    window: tl.tensor, splits: tl.tensor, mixed: tl.constexpr, split_cells: tl.constexpr,
-) -> tl.tensor:  # fmt: skip
-    """Token of a sequence (-1 if it has not exactly one), its cell, position and slot; then the older cells
-    it attends to: the first, how many a split takes, and how many splits take any (at least 1).
-    """
-    token = sequence
-    alone = token >= 0
-    if mixed:
-        token = tl.load(starts + sequence)
-        alone = tl.load(starts + sequence + 1) == token + 1
-    cell = tl.load(cells + token, mask=alone, other=0)
-    position = tl.load(positions + token, mask=alone, other=0)
-    slot = tl.load(slots + token, mask=alone, other=0)
-    first = tl.maximum(position + 1 - window, 0)
-    count = position - first
-    wanted = tl.minimum(splits, tl.maximum(1, tl.cdiv(count, split_cells)))
-    # In runs of 16 cells: finer than a block, so that splits come out even; a block's rest is not loaded.
-    share = tl.maximum(1, tl.cdiv(tl.cdiv(count, wanted), 16)) * 16
-    used = tl.maximum(1, tl.cdiv(count, share))
-    return tl.where(alone, token, -1), cell, position, slot, first, share, used
+from musebench.kernels.triton_merge import find_token, launches_early, merge
+from musebench.kernels.triton_softmax import fold_logits, fold_sink, logit_scales, to_logits
 
 
 @triton.jit(
@@ -100,7 +74,7 @@ def _decode_kernel(
     block_d: tl.constexpr,
     block_v: tl.constexpr,
 ) -> None:
-    """Program (sequence x KV head, split). `merged`: leave sums for `_merge_kernel` rather than outputs."""
+    """Program (sequence x KV head, split). `merged`: leave sums for `triton_merge` rather than outputs."""
     if early_merge:
         gdc_launch_dependents()
     head = tl.program_id(0) % kv_heads
@@ -108,7 +82,7 @@ def _decode_kernel(
     split = tl.program_id(1)
     heads: tl.constexpr = kv_heads * group
 
-    token, cell, position, slot, first, share, used = _find_token(
+    token, cell, position, slot, first, share, used = find_token(
         sequence, starts, cells, positions, slots, window, splits, mixed, split_cells
     )
     if (token < 0) | (split >= used):
@@ -200,68 +174,6 @@ def _decode_kernel(
         tl.store(out_at, (mix / total[:, None]).to(out.dtype.element_ty), mask=out_mask)
 
 
-@triton.jit(do_not_specialize=["splits", "window"])
-def _merge_kernel(
-    cells: tl.tensor,
-    positions: tl.tensor,
-    slots: tl.tensor,
-    starts: tl.tensor,
-    sinks: tl.tensor,
-    out: tl.tensor,
-    split_mix: tl.tensor,
-    split_sums: tl.tensor,
-    window: tl.tensor,
-    splits: tl.tensor,
-    heads: tl.constexpr,
-    value_dim: tl.constexpr,
-    mixed: tl.constexpr,
-    early_merge: tl.constexpr,
-    split_cells: tl.constexpr,
-    block_s: tl.constexpr,
-    block_v: tl.constexpr,
-) -> None:
-    """Program (sequence x query head): merge its splits' sums into the output."""
-    head = tl.program_id(0) % heads
-    sequence = tl.program_id(0) // heads
-    token, cell, _position, _slot, _first, _share, used = _find_token(
-        sequence, starts, cells, positions, slots, window, splits, mixed, split_cells
-    )
-    if token < 0:
-        return
-    column = tl.arange(0, block_v)
-    real_column = column < value_dim
-    split = tl.arange(0, block_s)
-    made = (split < used) & (cell != 0)
-    at = tl.program_id(0) * splits + split
-    if early_merge:
-        gdc_wait()
-    top = tl.load(split_sums + at * 2, mask=made, other=float("-inf"))
-    total = tl.load(split_sums + at * 2 + 1, mask=made, other=0.0)
-    mix = tl.load(
-        split_mix + at[:, None].to(tl.int64) * value_dim + column[None, :],
-        mask=made[:, None] & real_column[None, :],
-        other=0.0,
-    )
-    best = tl.max(top, 0)
-    if sinks is not None:
-        sink = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634
-        best = tl.maximum(best, sink)
-    best = safe_top(best)
-    weight = tl.exp2(top - best)
-    whole = tl.sum(total * weight, 0)
-    if sinks is not None:
-        whole += tl.exp2(sink - best)
-    result = tl.where(cell != 0, tl.sum(mix * weight[:, None], 0) / whole, 0.0)
-    out_at = out + (token.to(tl.int64) * heads + head) * value_dim + column
-    tl.store(out_at, result.to(out.dtype.element_ty), mask=real_column)
-
-
-@cache
-def _launches_early(device: torch.device) -> bool:
-    """Whether a kernel can be launched while the one it depends on runs (programmatic dependent launch)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
 def decode(
     query: Tensor,
     key: Tensor,
@@ -293,7 +205,7 @@ def decode(
     table_width = table.stride(0)
     splits = splits_of(config, sequences * kv_heads, table.shape[1])
     merged = splits > 1
-    early_merge = merged and config.early_merge and _launches_early(query.device)
+    early_merge = merged and config.early_merge and launches_early(query.device)
     split_mix = split_sums = out
     if merged:
         split_mix = torch.empty(
@@ -302,6 +214,7 @@ def decode(
         split_sums = torch.empty((sequences, heads, splits, 2), dtype=torch.float32, device=query.device)
     inner_scale, outer_scale = logit_scales(scale, softcap)
     window = min(window or NO_WINDOW, NO_WINDOW)
+    block_m = max(config.block_m, power_of_two(group))
     unit, rows_unit = stride_unit(query, key, value), stride_unit(key_rows, value_rows)
     _decode_kernel[(sequences * kv_heads, splits)](
         query,
@@ -344,32 +257,15 @@ def decode(
         capped=softcap != 0,
         early_merge=early_merge,
         split_cells=config.split_cells,
-        block_m=max(config.block_m, power_of_two(group)),
+        block_m=block_m,
         block_n=config.block_n,
         block_d=max(16, power_of_two(head_dim)),
         block_v=max(16, power_of_two(value_dim)),
-        num_warps=config.warps,
+        num_warps=max(config.warps, min(8, config.warps * block_m // 16)),  # more heads, more registers
         num_stages=config.stages,
     )
     if merged:
-        _merge_kernel[(sequences * heads,)](
-            cells,
-            positions,
-            slots,
-            starts,
-            sinks,
-            out,
-            split_mix,
-            split_sums,
-            window,
-            splits,
-            heads=heads,
-            value_dim=value_dim,
-            mixed=mixed,
-            early_merge=early_merge,
-            split_cells=config.split_cells,
-            block_s=power_of_two(splits),
-            block_v=power_of_two(value_dim),
-            num_warps=max(1, min(8, power_of_two(splits) * value_dim // 2048)),
-            launch_pdl=early_merge,
-        )
+        merge(
+            cells, positions, slots, starts, sinks, out, split_mix, split_sums,
+            window, splits, config.split_cells, early_merge, mixed,
+        )  # fmt: skip

@@ -101,7 +101,7 @@ def register_trace_formats(register: Register) -> None:
 @hookspec
 def register_checks(register: Register) -> None:
     """Register checks of reports: `factory(options)` -> an object with `check(reports)` -> list of
-    `musebench.report.checks.Verdict`.
+    `musebench.report.verdict.Verdict`.
     """
 
 

@@ -1,0 +1,433 @@
+"""The engine: the only one that moves state forward.
+
+A step is launched (planned, reserved, packed, executed) and committed when its tokens have come back; with
+`overlap` the next step is planned and launched in between, and its decodes read the tokens on the device. A
+launch that fails is rolled back: nothing advanced, no cell lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from musebench.core.errors import PoolFull, StepFailed
+from musebench.core.flight import Flight, Lineup
+from musebench.core.packing import pack
+from musebench.core.plan import Limits, StepPlan
+from musebench.core.protocols import Clock, Executor, Pool, Scheduler
+from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
+from musebench.core.request import FinishReason, Request
+from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
+
+
+class Engine:
+    """Serves requests with one scheduler, pool and executor.
+
+    `limits` are what a plan keeps; `max_sessions` slots are there. `on_step` is called after each commit
+    with the engine. With `overlap` one step may be in flight while the next is planned.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: Pool,
+        executor: Executor,
+        clock: Clock,
+        limits: Limits,
+        max_sessions: int,
+        max_context: int | None = None,
+        overlap: bool = False,
+        on_step: Callable[[Engine], None] | None = None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.pool = pool
+        self.executor = executor
+        self.clock = clock
+        self.limits = limits
+        self.max_context = max_context
+        self.overlap = overlap
+        self.on_step = on_step
+        self.recorder = Recorder()
+        self.table = SequenceTable(max_sessions)
+        self.waiting: list[Sequence] = []
+        self.running = Lineup()
+        self._future: list[tuple[float, int, Sequence]] = []
+        self._by_id: dict[str, Sequence] = {}
+        self._free_slots = list(range(1, max_sessions + 1))
+        self._flights: deque[Flight] = deque()
+        self._sessions = 0
+        self._admissions = 0
+        self._steps = 0
+        self._resizes_seen = len(pool.resizes)
+        self._origin = 0.0
+
+    # -- requests -------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Sequence:
+        """Take a request; what could never fit, or asks for nothing, ends at once.
+
+        Raises:
+            ValueError: an id that was submitted before.
+        """
+        if request.id in self._by_id:
+            raise ValueError(f"request {request.id!r} was submitted before")
+        sequence = Sequence(self._sessions, request, self.table)
+        self._sessions += 1
+        self._by_id[request.id] = sequence
+        self.recorder.sequences.append(sequence)
+        heapq.heappush(self._future, (request.arrival_seconds, sequence.session, sequence))
+        return sequence
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request in whatever phase it is; False when it had ended before. Others are untouched.
+
+        Raises:
+            KeyError: no request of that id was submitted.
+        """
+        sequence = self._by_id[request_id]
+        self._settle()
+        if sequence.phase is Phase.FINISHED:
+            return False
+        self._finish(sequence, FinishReason.CANCELLED)
+        return True
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, waits or will arrive."""
+        return not (self.running or self.waiting or self._future or self._flights)
+
+    def now(self) -> float:
+        """Seconds since the run started."""
+        return self.clock.now() - self._origin
+
+    # -- the loop -------------------------------------------------------------------------------------
+
+    def run(self, requests: Iterable[Request] = ()) -> Recorder:
+        """Submit `requests` and step until all have ended. A step that fails ends the requests in it, with
+        the error as their message; the others go on."""
+        for request in requests:
+            self.submit(request)
+        self._origin = self.clock.now()
+        while not self.idle:
+            try:
+                self.step()
+            except StepFailed as failure:
+                self.condemn(failure)
+        return self.recorder
+
+    def condemn(self, failure: StepFailed) -> None:
+        """End the sequences of a failed step; the step itself was rolled back already."""
+        message = str(failure)
+        condemned = set(failure.sessions)
+        for sequence in [*self.running.all(), *self.waiting]:
+            if sequence.session in condemned:
+                self._finish(sequence, FinishReason.FAILED, message)
+
+    def step(self) -> None:
+        """Launch one step, and commit what is due. Waits for the next arrival when nothing else can be done.
+
+        Raises:
+            StepFailed: the step was rolled back; the engine can go on.
+        """
+        self._arrive()
+        if not self.running and not self.waiting:
+            if self._flights:
+                self._settle()
+            elif self._future:
+                self.clock.sleep_until(self._origin + self._future[0][0])
+            return
+        start = self.clock.now()
+        flight = self._launch(start)
+        if flight is not None:
+            self._flights.append(flight)
+        while len(self._flights) > (1 if self.overlap and flight is not None else 0):
+            self._commit(self._flights.popleft())
+
+    def _settle(self) -> None:
+        while self._flights:
+            self._commit(self._flights.popleft())
+
+    def _arrive(self) -> None:
+        now = self.now()
+        while self._future and self._future[0][0] <= now:
+            sequence = heapq.heappop(self._future)[2]
+            if sequence.phase is Phase.FINISHED:
+                continue
+            if sequence.request.max_new_tokens == 0:
+                self._finish(sequence, FinishReason.LENGTH)
+            elif message := self._refusal(sequence.request):
+                self._finish(sequence, FinishReason.REFUSED, message)
+            else:
+                self.waiting.append(sequence)
+
+    def _refusal(self, request: Request) -> str | None:
+        """Why a request could not even run alone, by name and with the sum."""
+        asked = f"{len(request.prompt):,} prompt + {request.max_new_tokens:,} new tokens"
+        if self.max_context is not None and request.cells_needed > self.max_context:
+            return (
+                f"request {request.id!r} ({asked}) needs {request.cells_needed:,} tokens of context; "
+                f"a session has {self.max_context:,}; raise --max-context"
+            )
+        if why := self.pool.refusal(request.cells_needed):
+            return f"request {request.id!r} ({asked}) {why}"
+        return None
+
+    # -- launch ---------------------------------------------------------------------------------------
+
+    def _launch(self, start: float) -> Flight | None:
+        """Plan and launch one step; None when there was nothing to launch before flights have landed."""
+        waiting_before, running_before = len(self.waiting), len(self.running)
+        while True:
+            plan = self.scheduler.plan(tuple(self.waiting), self.running, self.limits, self.pool)
+            if plan.empty:
+                if self._flights:
+                    return None
+                if not self.running and not self.waiting:
+                    return None
+                raise RuntimeError(
+                    f"scheduler {self.scheduler.name!r} planned nothing with {len(self.running)} running and "
+                    f"{len(self.waiting)} waiting sequences"
+                )
+            admitted = self._admit(plan)
+            try:
+                cells = self.pool.reserve(plan)
+                break
+            except PoolFull as full:
+                self._dismiss(admitted)
+                if self._flights:
+                    self._settle()  # sequences that end there give their cells back
+                    continue
+                self._make_room(plan, full)
+            except Exception as error:
+                self._dismiss(admitted)
+                self.recorder.failed_steps += 1
+                raise StepFailed(self._steps, _sessions(plan), error) from error
+        flight = Flight(plan, self._steps, start, waiting_before, running_before)
+        flight.admitted = admitted
+        flight.rows, flight.in_use, flight.generation = (
+            self.pool.rows + 1,
+            self.pool.in_use,
+            self.pool.generation,
+        )
+        self._note_growth()
+        try:
+            self._execute(flight, cells)
+        except Exception as error:
+            self._rollback(flight)
+            raise StepFailed(flight.step, _sessions(plan), error) from error
+        self._steps += 1
+        flight.launched = self.clock.now()
+        return flight
+
+    def _admit(self, plan: StepPlan) -> list[Sequence]:
+        """Give slots to the waiting sequences of a plan."""
+        admitted = []
+        for sequence in plan.sequences():
+            if sequence.slot:
+                continue
+            sequence.enter(heapq.heappop(self._free_slots))
+            admitted.append(sequence)
+        return admitted
+
+    def _dismiss(self, admitted: list[Sequence]) -> None:
+        """Take back slots given by `_admit`; the sequences wait where they waited."""
+        for sequence in admitted:
+            heapq.heappush(self._free_slots, sequence.leave())
+
+    def _make_room(self, plan: StepPlan, full: PoolFull) -> None:
+        """Preempt the newest running sequence; alone, the one that cannot fit ends."""
+        newest = self.running.newest()
+        if newest is None or len(self.running) == 1:
+            blocked = newest or plan.sequences()[0]
+            self._finish(
+                blocked, FinishReason.FAILED, f"request {blocked.request.id!r}: pool is full: {full}"
+            )
+            return
+        self.running.remove(newest)
+        self._vacate(newest)
+        newest.phase = Phase.WAITING
+        newest.preemptions += 1
+        self.recorder.preemptions += 1
+        place = sum(1 for one in self.waiting if 0 <= one.admitted < newest.admitted)
+        self.waiting.insert(place, newest)
+
+    def _vacate(self, sequence: Sequence) -> None:
+        """Give back a sequence's cells and slot; its tokens stay with it."""
+        slot = sequence.leave()
+        self.pool.release(slot)
+        heapq.heappush(self._free_slots, slot)
+
+    def _note_growth(self) -> None:
+        for rows, held, resize in self.pool.resizes[self._resizes_seen :]:
+            self.recorder.growths.append(GrowthRecord(self._steps, rows, held, resize))
+        self._resizes_seen = len(self.pool.resizes)
+
+    def _execute(self, flight: Flight, cells: np.ndarray) -> None:
+        table, at = self.table, 0
+        edits = self.pool.take_edits()
+        for forward in self.executor.cut(flight.plan):
+            count = forward.plan.tokens
+            packed = pack(forward, table, cells[at : at + count], flight.generation, edits)
+            edits = ()
+            at += count
+            flight.add(packed, self.executor.execute(packed.batch))
+            table.computed[forward.plan.decode_slots] += 1
+            for piece in forward.plan.prefills:
+                table.computed[piece.sequence.slot] += piece.count
+        if at != len(cells):
+            raise RuntimeError(
+                f"executor {self.executor.name!r} cut {len(cells)} tokens into forwards of {at}"
+            )
+        flight.close()
+        # The sampled token of each row is the sequence's next: on its way, but it counts from here on.
+        table.tokens[flight.slots, flight.positions] = PENDING
+        table.length[flight.slots] = flight.positions + 1
+        self._line_up(flight)
+
+    def _line_up(self, flight: Flight) -> None:
+        """Put the sequences of a launched step where the next plan finds them."""
+        running = self.running
+        now = self.now()
+        for sequence in flight.admitted:
+            self.waiting.remove(sequence)
+            if sequence.admitted < 0:
+                sequence.admitted = self._admissions
+                self._admissions += 1
+                sequence.scheduled_seconds = (
+                    now if sequence.scheduled_seconds is None else sequence.scheduled_seconds
+                )
+            sequence.phase = Phase.PREFILL
+            running.add(sequence)
+        for piece in flight.plan.prefills:
+            if piece.sequence.remaining == 1 and piece.sequence.generated > 0:
+                piece.sequence.phase = Phase.DECODE
+                running.to_decode(piece.sequence)
+        full = self.table.length[flight.slots] >= self.table.limit[flight.slots]
+        if full.any():
+            ending = set(flight.slots[full].tolist())
+            for sequence in [one for one in flight.plan.sequences() if one.slot in ending]:
+                running.drain(sequence)
+
+    def _rollback(self, flight: Flight) -> None:
+        """Undo a launch: counts, lengths and cells are as before it, admitted sequences wait again."""
+        self.recorder.failed_steps += 1
+        table = self.table
+        for sequence, computed, length in zip(flight.sequences, flight.computed, flight.lengths, strict=True):
+            if sequence.slot == 0:
+                continue
+            table.computed[sequence.slot] = computed
+            table.length[sequence.slot] = length
+            self.pool.rewind(sequence.slot, computed)
+        for sequence in flight.admitted:
+            self.running.remove(sequence)
+            self._vacate(sequence)
+            sequence.phase = Phase.WAITING
+            if sequence not in self.waiting:
+                self.waiting.insert(0, sequence)
+        for sequence in flight.sequences:
+            if sequence.slot:
+                self.running.restore(sequence)
+
+    # -- commit ---------------------------------------------------------------------------------------
+
+    def _commit(self, flight: Flight) -> None:
+        try:
+            tokens = flight.wait()
+        except Exception as error:
+            later = list(self._flights)
+            self._flights.clear()
+            for after in reversed(later):
+                self._rollback(after)
+            self._rollback(flight)
+            raise StepFailed(flight.step, _sessions(flight.plan), error) from error
+        end = self.clock.now()
+        table, now = self.table, end - self._origin
+        keep = flight.kept()
+        slots, positions, tokens = flight.slots[keep], flight.positions[keep], tokens[keep]
+        table.tokens[slots, positions] = tokens
+        table.token_step[slots, positions] = len(self.recorder.steps)
+        if flight.margins is not None:
+            self._note_margins(flight, keep)
+        for sequence in flight.first_tokens():
+            if sequence.first_token_seconds is None:
+                sequence.first_token_seconds = now
+        stopped = (table.stop[slots] == tokens[:, None]).any(1)
+        ended = stopped | (positions + 1 >= table.limit[slots])
+        if ended.any():
+            by_slot = {sequence.slot: sequence for sequence in flight.sequences}
+            for slot, stop, position in zip(
+                slots[ended].tolist(), stopped[ended].tolist(), positions[ended].tolist(), strict=True
+            ):
+                # A stop seen while the next step was in flight: what that step made for it is dropped.
+                table.length[slot] = position + 1
+                for later_flight in self._flights:
+                    later_flight.drop(slot)
+                sequence = by_slot[slot]
+                sequence.last_token_seconds = now
+                self._finish(sequence, FinishReason.STOP if stop else FinishReason.LENGTH, now=now)
+        host = (flight.launched - flight.start) + (self.clock.now() - end)
+        self.recorder.steps.append(
+            StepRecord(
+                start=flight.start - self._origin,
+                end=now,
+                device_seconds=flight.device_seconds,
+                host_seconds=host,
+                decode_tokens=len(flight.plan.decodes),
+                prefill_tokens=flight.plan.tokens - len(flight.plan.decodes),
+                padded_tokens=flight.padded_tokens,
+                sequences=flight.plan.slices,
+                programs=flight.programs,
+                rows=flight.rows,
+                in_use=flight.in_use,
+                generation=flight.generation,
+                waiting=flight.waiting,
+                running=flight.running,
+            )
+        )
+        if self.on_step is not None:
+            self.on_step(self)
+
+    def _note_margins(self, flight: Flight, keep: np.ndarray) -> None:
+        sessions = {sequence.slot: sequence for sequence in flight.sequences}
+        assert flight.margins is not None
+        rows = zip(
+            flight.slots[keep].tolist(), flight.positions[keep].tolist(), flight.margins[keep], strict=True
+        )
+        for slot, position, margin in rows:
+            sequence = sessions[slot]
+            self.recorder.margins.setdefault(sequence.session, {})[position - sequence.prompt_tokens] = float(
+                margin
+            )
+
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, message: str | None = None, now: float | None = None
+    ) -> None:
+        if sequence.slot:
+            table = self.table
+            known = table.tokens[sequence.slot, sequence.prompt_tokens : int(table.length[sequence.slot])]
+            pending = np.flatnonzero(known == PENDING)
+            if len(pending):
+                table.length[sequence.slot] = sequence.prompt_tokens + int(pending[0])
+            self.running.remove(sequence)
+            self._vacate(sequence)
+        elif sequence in self.waiting:
+            self.waiting.remove(sequence)
+        sequence.phase = Phase.FINISHED
+        sequence.finish_reason = reason
+        sequence.message = message
+        sequence.finish_seconds = self.now() if now is None else now
+        if (
+            sequence.last_token_seconds is None
+            and sequence.rest_steps is not None
+            and len(sequence.rest_steps)
+        ):
+            last = int(sequence.rest_steps[-1])
+            if 0 <= last < len(self.recorder.steps):
+                sequence.last_token_seconds = self.recorder.steps[last].end
+
+
+def _sessions(plan: StepPlan) -> list[int]:
+    return [sequence.session for sequence in plan.sequences()]

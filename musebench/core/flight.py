@@ -1,0 +1,145 @@
+"""A step between its launch and its commit, and the line-up of running sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from musebench.core.packing import Packed
+from musebench.core.plan import StepPlan
+from musebench.core.protocols import StepOutput
+from musebench.core.sequence import Sequence
+
+
+class Lineup:
+    """The running sequences, each list oldest admission first (`musebench.core.protocols.Running`).
+
+    `draining` have all their tokens launched and wait for the last to come back; no plan sees them.
+    """
+
+    def __init__(self) -> None:
+        self.decoding: tuple[Sequence, ...] = ()
+        self.prefilling: tuple[Sequence, ...] = ()
+        self.draining: tuple[Sequence, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.decoding) + len(self.prefilling)
+
+    def __bool__(self) -> bool:
+        return bool(self.decoding or self.prefilling)
+
+    def all(self) -> Iterator[Sequence]:
+        yield from self.decoding
+        yield from self.prefilling
+        yield from self.draining
+
+    def newest(self) -> Sequence | None:
+        """The sequence admitted last."""
+        return max((*self.decoding, *self.prefilling), key=_age, default=None)
+
+    def add(self, sequence: Sequence) -> None:
+        self.prefilling = tuple(sorted((*self.prefilling, sequence), key=_age))
+
+    def to_decode(self, sequence: Sequence) -> None:
+        self.prefilling = _without(self.prefilling, sequence)
+        self.decoding = tuple(sorted((*self.decoding, sequence), key=_age))
+
+    def drain(self, sequence: Sequence) -> None:
+        self.remove(sequence)
+        self.draining = (*self.draining, sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        self.decoding = _without(self.decoding, sequence)
+        self.prefilling = _without(self.prefilling, sequence)
+        self.draining = _without(self.draining, sequence)
+
+    def restore(self, sequence: Sequence) -> None:
+        """Put a sequence whose step was rolled back where its counts say."""
+        self.remove(sequence)
+        self.add(sequence)
+        if sequence.remaining == 1 and sequence.generated > 0:
+            self.to_decode(sequence)
+
+
+def _age(sequence: Sequence) -> int:
+    return sequence.admitted
+
+
+def _without(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+    return tuple(one for one in line if one is not sequence) if sequence in line else line
+
+
+class Flight:
+    """A launched step: what rolling it back needs, and what committing it needs.
+
+    `sequences`, `computed` and `lengths` are the state before the launch, in plan order; `slots` and
+    `positions` int32 [R] say where the tokens of its logit rows go.
+    """
+
+    def __init__(self, plan: StepPlan, step: int, start: float, waiting: int, running: int) -> None:
+        self.plan = plan
+        self.step = step
+        self.start = start
+        self.launched = start
+        self.waiting = waiting
+        self.running = running
+        self.sequences = plan.sequences()
+        slots = np.fromiter((one.slot for one in self.sequences), np.int32, len(self.sequences))
+        table = self.sequences[0].table
+        self.computed = table.computed[slots].tolist()
+        self.lengths = table.length[slots].tolist()
+        self.admitted: list[Sequence] = []
+        self.rows = self.in_use = self.generation = 0
+        self.padded_tokens = 0
+        self.programs: dict[str, int] = {}
+        self.slots = self.positions = np.empty(0, np.int32)
+        self.device_seconds: float | None = None
+        self.margins: np.ndarray | None = None
+        self._packed: list[Packed] = []
+        self._outputs: list[StepOutput] = []
+        self._dropped: set[int] = set()
+
+    def add(self, packed: Packed, output: StepOutput) -> None:
+        self._packed.append(packed)
+        self._outputs.append(output)
+        program = packed.batch.program
+        self.programs[program] = self.programs.get(program, 0) + 1
+        self.padded_tokens += packed.batch.padded_tokens
+
+    def close(self) -> None:
+        """All forwards are launched: know where their tokens go."""
+        if len(self._packed) == 1:
+            self.slots, self.positions = self._packed[0].slots, self._packed[0].positions
+        else:
+            self.slots = np.concatenate([packed.slots for packed in self._packed])
+            self.positions = np.concatenate([packed.positions for packed in self._packed])
+
+    def wait(self) -> np.ndarray:
+        """Sampled token ids int32 [R], when the device is done."""
+        parts = [output.wait() for output in self._outputs]
+        for packed, part in zip(self._packed, parts, strict=True):
+            if len(part) != packed.batch.rows:
+                raise RuntimeError(f"{len(part)} tokens came back for {packed.batch.rows} logit rows")
+        seconds = [output.device_seconds for output in self._outputs]
+        if all(value is not None for value in seconds):
+            self.device_seconds = float(sum(value for value in seconds if value is not None))
+        margins = [output.margins for output in self._outputs]
+        if all(margin is not None for margin in margins):
+            self.margins = np.concatenate([margin for margin in margins if margin is not None])
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def drop(self, slot: int) -> None:
+        """Ignore what this step made for a slot whose sequence ended before."""
+        self._dropped.add(slot)
+
+    def kept(self) -> np.ndarray:
+        """Which rows count, bool [R]."""
+        if not self._dropped:
+            return np.ones(len(self.slots), bool)
+        return ~np.isin(self.slots, list(self._dropped))
+
+    def first_tokens(self) -> list[Sequence]:
+        """Sequences whose prefill ended in this step."""
+        wanting = set(self.slots[len(self.plan.decodes) :].tolist())
+        return [piece.sequence for piece in self.plan.prefills if piece.sequence.slot in wanting]

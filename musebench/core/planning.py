@@ -1,0 +1,80 @@
+"""A scheduler's helper: it puts slices into a plan and keeps the limits and the pool's room."""
+
+from __future__ import annotations
+
+from musebench.core.plan import Limits, Slice, StepPlan
+from musebench.core.protocols import Pool, Running
+from musebench.core.sequence import Sequence
+
+
+def slice_tokens(remaining: int, budget: int, limits: Limits) -> int:
+    """How many of `remaining` tokens the next slice takes within `budget`; 0 when none can.
+
+    No slice is below the fewest of a prefill, and none leaves a rest below it: the slice is cut so that the
+    rest reaches the bound. A sequence of fewer tokens than the bound is taken whole (the executor pads).
+    """
+    count = min(remaining, budget, limits.most_prefill)
+    if count == remaining:
+        return count
+    if remaining - count < limits.fewest_prefill:
+        count = remaining - limits.fewest_prefill
+    return count if count >= limits.fewest_prefill else 0
+
+
+class PlanBuilder:
+    """Builds one plan. What it is asked for and cannot place it answers with False or fewer tokens.
+
+    A sequence is admitted only when all its tokens fit beside what the running ones still owe and one more
+    decode of each: so an admission is not undone by the next step, and a preempted sequence does not come
+    back before there is room for progress.
+    """
+
+    def __init__(self, limits: Limits, pool: Pool, running: Running) -> None:
+        self.limits = limits
+        self.tokens_left = limits.most_tokens
+        self._pool = pool
+        self._running = running
+        self._sequences = len(running)
+        self._decodes: tuple[Sequence, ...] = ()
+        self._prefills: list[Slice] = []
+        self._room: int | None = None
+
+    def decode(self, sequences: tuple[Sequence, ...]) -> None:
+        """One token each, as many as the limits take, in order."""
+        fits = min(len(sequences), self.tokens_left, self.limits.most_sequences)
+        self._decodes = sequences if fits == len(sequences) else sequences[:fits]
+        self.tokens_left -= fits
+
+    def prefill(self, sequence: Sequence) -> bool:
+        """The next slice of a running sequence; False when no slice fits this step any more."""
+        if len(self._decodes) + len(self._prefills) >= self.limits.most_sequences:
+            return False
+        count = slice_tokens(sequence.remaining, self.tokens_left, self.limits)
+        if count == 0:
+            return False
+        self._prefills.append(Slice(sequence, count))
+        self.tokens_left -= count
+        return True
+
+    def admit(self, sequence: Sequence) -> bool:
+        """The first slice of a waiting sequence; False when limits or room have no place for it now.
+
+        Running sequences stay so few that every one can decode in a step and a smallest slice still fits.
+        """
+        limits = self.limits
+        if self._sequences >= min(limits.most_sequences, limits.most_tokens - limits.fewest_prefill + 1):
+            return False
+        if self._room is None:
+            running = (*self._running.prefilling, *self._running.decoding)
+            self._room = self._pool.room - sum(self._pool.quote(one) for one in running)
+        quote = self._pool.quote(sequence)
+        if quote + self._sequences * self._pool.decode_cells > self._room:
+            return False
+        if not self.prefill(sequence):
+            return False
+        self._room -= quote
+        self._sequences += 1
+        return True
+
+    def plan(self) -> StepPlan:
+        return StepPlan(self._decodes, tuple(self._prefills))

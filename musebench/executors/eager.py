@@ -1,0 +1,40 @@
+"""`eager`: launches every operation of every forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Ordered
+from typing import ClassVar
+
+from musebench.core.batch import StepBatch
+from musebench.core.forwards import cut_to_limits
+from musebench.core.options import NoOptions
+from musebench.core.plan import Limits, StepPlan
+from musebench.core.protocols import Backend, Forward, StepOutput
+
+
+class EagerExecutor:
+    name: ClassVar[str] = "eager"
+    Options = NoOptions
+
+    def __init__(self, options: NoOptions, backend: Backend, limits: Limits) -> None:
+        self.options = options
+        self.backend = backend
+        self.limits = limits
+        self._forwards = 0
+
+    def prepare(self) -> Mapping[str, float]:
+        return {}
+
+    def cut(self, plan: StepPlan) -> Ordered[Forward]:
+        return cut_to_limits(plan, self.limits, "eager")
+
+    def execute(self, batch: StepBatch) -> StepOutput:
+        self._forwards += 1
+        return self.backend.forward(batch)
+
+    def counters(self) -> Mapping[str, int | float]:
+        return {"forwards": self._forwards}
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,29 @@
+"""`solo`: one sequence at a time, from its first token to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from typing import ClassVar
+
+from musebench.core.options import NoOptions
+from musebench.core.plan import Limits, StepPlan
+from musebench.core.planning import PlanBuilder
+from musebench.core.protocols import Pool, Running
+from musebench.core.sequence import Sequence
+
+
+class SoloScheduler:
+    name: ClassVar[str] = "solo"
+    Options = NoOptions
+
+    def __init__(self, options: NoOptions) -> None:
+        self.options = options
+
+    def plan(self, waiting: Ordered[Sequence], running: Running, limits: Limits, pool: Pool) -> StepPlan:
+        builder = PlanBuilder(limits, pool, running)
+        builder.decode(running.decoding)
+        for sequence in running.prefilling:
+            builder.prefill(sequence)
+        if not len(running) and waiting:
+            builder.admit(waiting[0])
+        return builder.plan()
