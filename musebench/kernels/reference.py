@@ -36,7 +36,9 @@ class _Layer(NamedTuple):
         keys, values = self._gather(self.table[slot, low:end])
         if len(places) == 1:
             query = self.query[first : first + 1].to(self.sums)
-            return self._by_products(query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), None)
+            return self._by_products(
+                query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), None
+            )
         if not bool(torch.isfinite(keys.sum() + values.sum())):
             # A weight of 0 times NaN is NaN: only not loading it keeps it from the tokens before it.
             one_by_one = (self.attend(slot, first + at, [place]) for at, place in enumerate(places))

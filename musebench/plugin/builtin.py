@@ -86,6 +86,7 @@ def register_trace_formats(register: Register) -> None:
 @hookimpl
 def register_commands(register: Register) -> None:
     for name, summary in (
+        ("run", "Run a workload and report what it cost and whether its tokens are right."),
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),

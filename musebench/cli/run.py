@@ -1,0 +1,102 @@
+"""`musebench run`: one workload, one choice of components, one report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from musebench.cli.format import format_option
+from musebench.cli.plugins import pass_registry
+from musebench.plugin.registry import Registry, parse_settings
+
+
+@click.command("run")
+@click.argument("workload", default="capitals")
+@click.option(
+    "--model",
+    default="bundled",
+    show_default=True,
+    help="bundled, a folder or hub id, a .gguf file, or random:SHAPE.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--dtype", help="float32, bfloat16 or float16. Without it: float32 on a CPU, else bfloat16.")
+@click.option("--executor", default="eager", show_default=True, help="How a step is launched.")
+@click.option(
+    "--pool", default="geometric", show_default=True, help="How many rows there are, and when they grow."
+)
+@click.option("--scheduler", default="chunked", show_default=True, help="Who runs in the next step.")
+@click.option("--max-sessions", type=int, help="Most sequences at a time.")
+@click.option("--max-context", type=int, help="Most tokens of a sequence.")
+@click.option("--token-budget", type=int, help="Most tokens of a step.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of random weights, prompts and lengths."
+)
+@click.option("--warmup", type=int, default=0, show_default=True, help="Runs before the measured ones.")
+@click.option("--repeat", type=int, default=1, show_default=True, help="Measured runs.")
+@click.option(
+    "--overlap/--no-overlap", default=None, help="Plan a step while the one before runs. Without it: on CUDA."
+)
+@click.option(
+    "--margins", is_flag=True, help="Record the difference of the two largest logits of every token."
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KIND.NAME=VALUE",
+    help="An option of a component; `musebench list` shows them.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The report's file. Without it: results/ID.json."
+)
+@click.option(
+    "--progress/--no-progress", default=None, help="Show a progress bar. Without it: on a terminal."
+)
+@format_option
+@pass_registry
+@click.pass_context
+def command(
+    context: click.Context,
+    registry: Registry,
+    sets: tuple[str, ...],
+    out: Path | None,
+    progress: bool | None,
+    form: str,
+    **choices: Any,
+) -> None:
+    """Run WORKLOAD (a name, a YAML file or a trace) and show what it cost and whether its tokens are right.
+
+    Exits with 0 when every answer is right, 1 when one is not or nothing succeeded, 2 for a mistake.
+
+    \b
+    Examples:
+      musebench run
+      musebench run capitals --pool fixed --scheduler static
+      musebench run mixed-small --set pool.factor=1.5 --set workload.requests=8
+      musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
+    """
+    # torch comes with these; imported here, so that --help stays fast.
+    from musebench.cli.progress import shown
+    from musebench.core.errors import UsageError
+    from musebench.report import files, tables
+    from musebench.report.verdict import exit_code
+    from musebench.run import RunOptions, run
+
+    if out is not None and out.is_dir():
+        raise UsageError(f"--out {out} is a folder; name a file in it")
+    options = RunOptions(settings=parse_settings(list(sets)), **choices)
+    with shown(progress) as callback:
+        report = run(options, registry, callback)
+    path = files.write(report, out if out is not None else _default_path(report.id))
+    checks = [component.make({}) for component in registry.components("check")]
+    click.echo(tables.show(report, form, checks))
+    click.echo(f"report: {path}", err=True)
+    context.exit(exit_code(report, checks))
+
+
+def _default_path(name: str) -> Path:
+    folder = Path("results")
+    folder.mkdir(exist_ok=True)
+    return folder / f"{name}.json"

@@ -1,0 +1,307 @@
+"""One run: a workload on a model, with one executor, pool and scheduler; it ends in a report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from musebench.core.engine import Engine
+from musebench.core.errors import UsageError
+from musebench.core.options import nearest
+from musebench.core.plan import Limits
+from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
+from musebench.core.request import Request
+from musebench.measure import host
+from musebench.models.source import Model, ModelSource
+from musebench.plugin.component import Component
+from musebench.plugin.registry import Registry
+from musebench.report.columns import RunData
+from musebench.report.recorded import run_data
+from musebench.report.schema import (
+    Choice,
+    Choices,
+    ComputedMemory,
+    Conditions,
+    Costs,
+    Memory,
+    ModelInfo,
+    Report,
+    WorkloadInfo,
+    new_report,
+)
+from musebench.workload.load import load_workload
+from musebench.workload.spec import Context
+from musebench.workload.workload import Workload
+
+MOST_SESSIONS = 256
+TOKEN_BUDGET = 1024
+
+
+class Progress(Protocol):
+    """Called after each step; `repeat` counts from 1 and is 0 for a warm-up."""
+
+    def __call__(self, engine: Engine, repeat: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `musebench run` is told. None leaves a choice to the workload, then to the defaults here.
+
+    `settings` are option values by kind of component, as `--set KIND.NAME=VALUE` gives them.
+    """
+
+    workload: str = "capitals"
+    model: str = "bundled"
+    device: str = "cpu"
+    dtype: str | None = None
+    executor: str = "eager"
+    pool: str = "geometric"
+    scheduler: str = "chunked"
+    max_sessions: int | None = None
+    max_context: int | None = None
+    token_budget: int | None = None
+    seed: int = 0
+    warmup: int = 0
+    repeat: int = 1
+    overlap: bool | None = None
+    margins: bool = False
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
+
+
+@dataclass
+class _Parts:
+    """What a run is put together from."""
+
+    workload: Workload
+    requests: list[Request]
+    model: Model
+    backend: Backend
+    pool: Pool
+    executor: Executor
+    limits: Limits
+    bounds: PoolBounds
+    choices: Choices
+    costs: dict[str, float]
+    snapshots: dict[str, MemorySnapshot]
+
+
+def run(options: RunOptions, registry: Registry, progress: Progress | None = None) -> Report:
+    """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
+
+    Raises:
+        MusebenchError: a choice, a workload or a model that cannot be used, in one line.
+    """
+    for kind in options.settings:
+        if kind not in RunOptions.USED:
+            raise UsageError(f"--set {kind}.…: a run has no {kind}; {nearest(kind, RunOptions.USED)}")
+    parts = _assemble(options, registry)
+    try:
+        runs, message = _measure(options, registry, parts, progress)
+        costs = Costs(seconds=parts.costs, counters=dict(parts.executor.counters()))
+        computed = ComputedMemory(
+            weights=parts.model.facts.weight_bytes,
+            rows=parts.backend.storage().bytes,
+            workspace=getattr(parts.backend, "workspace_bytes", None),
+            graphs=getattr(parts.backend, "graph_pool_bytes", 0),
+        )
+        conditions = _conditions(options, parts)
+    finally:
+        parts.executor.close()
+        parts.backend.storage().close()
+        parts.backend.close()
+    parts.snapshots["closed"] = parts.backend.memory()
+    reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
+    memory = Memory(computed, parts.snapshots, reasons)
+    return new_report(conditions, parts.choices, runs, memory, costs, message)
+
+
+def _assemble(options: RunOptions, registry: Registry) -> _Parts:
+    """Load and open everything, cheap mistakes first."""
+    settings = options.settings
+    started = time.perf_counter()
+    workload = load_workload(options.workload).with_overrides(settings.get("workload", {}))
+    device = options.device
+    backend_kind = registry.get("backend", device.partition(":")[0])
+    executor_kind = registry.get("executor", options.executor)
+    pool_kind = registry.get("pool", options.pool)
+    scheduler_kind = registry.get("scheduler", options.scheduler)
+    chosen = {
+        c.kind: c.parse(settings.get(c.kind, {}))
+        for c in (backend_kind, executor_kind, pool_kind, scheduler_kind)
+    }
+    _natural("--warmup", options.warmup, 0)
+    _natural("--repeat", options.repeat, 1)
+    require = getattr(backend_kind.load(), "require", None)
+    if require is not None:
+        require(device)  # no device: said before anything is loaded
+
+    source = _model_source(options, registry)
+    dtype = options.dtype or ("float32" if device.partition(":")[0] == "cpu" else "bfloat16")
+    snapshots = {"start": MemorySnapshot()}
+    model = source.open(options.model, dtype, device, options.seed)
+    requests = workload.requests(
+        Context(
+            tokenizer=model.tokenizer,
+            vocab=model.facts.vocab,
+            stop_tokens=model.stop_tokens,
+            seed=options.seed,
+            generators={c.name: c.make for c in registry.components("workload")},
+            trace_formats={c.name: c.make for c in registry.components("trace")},
+        )
+    )
+    if not requests:
+        raise UsageError(f"workload {workload.name!r} makes no request")
+    limits, bounds = _dimensions(options, workload, requests, model)
+
+    backend = backend_kind.load()(chosen["backend"], device, model)
+    snapshots["loaded"] = backend.memory()
+    backend.open(bounds, record_margins=options.margins)
+    executor = executor_kind.load()(chosen["executor"], backend, limits)
+    limits = _plan_limits(limits, executor)
+    pool = pool_kind.load()(chosen["pool"], bounds, backend.storage())
+    costs = {**model.load_seconds}
+    costs.update(executor.prepare())
+    costs["ready"] = time.perf_counter() - started
+    snapshots["opened"] = backend.memory()
+    choices = Choices(
+        device=device,
+        backend=_choice(backend_kind, chosen["backend"]),
+        executor=_choice(executor_kind, chosen["executor"]),
+        pool=_choice(pool_kind, chosen["pool"]),
+        scheduler=_choice(scheduler_kind, chosen["scheduler"]),
+        limits=limits,
+        bounds=bounds,
+    )
+    return _Parts(
+        workload, requests, model, backend, pool, executor, limits, bounds, choices, costs, snapshots
+    )
+
+
+def _plan_limits(limits: Limits, executor: Executor) -> Limits:
+    """A plan may be wider than a program, which is then run several times, but no slice too short for it."""
+    fewest = max(limits.fewest_prefill, executor.limits.fewest_prefill)
+    return Limits(fewest, limits.most_prefill, limits.most_sequences, limits.most_tokens)
+
+
+def _model_source(options: RunOptions, registry: Registry) -> ModelSource:
+    from musebench.models.resolve import resolve
+
+    kinds = {c.name: c for c in registry.components("model")}
+    source = resolve(options.model, {name: kind.make({}) for name, kind in kinds.items()})
+    name = next(name for name, kind in kinds.items() if isinstance(source, kind.load()))
+    given = options.settings.get("model", {})
+    made: ModelSource = kinds[name].make(given) if given else source
+    return made
+
+
+def _dimensions(
+    options: RunOptions, workload: Workload, requests: list[Request], model: Model
+) -> tuple[Limits, PoolBounds]:
+    """Flags first, then the workload's defaults, then what the requests need."""
+    given = workload.defaults
+    sessions = options.max_sessions or given.max_sessions or min(len(requests), MOST_SESSIONS)
+    budget = options.token_budget or given.token_budget or TOKEN_BUDGET
+    for flag, value in (
+        ("--max-sessions", options.max_sessions), ("--max-context", options.max_context),
+        ("--token-budget", options.token_budget),
+    ):  # fmt: skip
+        if value is not None:
+            _natural(flag, value, 1)
+    longest = max(len(request.prompt) + request.max_new_tokens for request in requests)
+    context = options.max_context or given.max_context or min(longest, model.facts.max_context)
+    if context > model.facts.max_context:
+        raise UsageError(
+            f"--max-context {context:,} is more than model {model.facts.name!r} was made for "
+            f"({model.facts.max_context:,} positions)"
+        )
+    fewest = given.fewest_prefill or 1
+    limits = Limits(fewest, min(given.most_prefill or budget, budget), sessions, budget)
+    return limits, PoolBounds(sessions, context, given.capacity)
+
+
+def _natural(flag: str, value: int, least: int) -> None:
+    if value < least:
+        raise UsageError(f"{flag} is {value}; at least {least} is wanted")
+
+
+def _choice(component: Component, options: Any) -> Choice:
+    values = asdict(options) if is_dataclass(options) and not isinstance(options, type) else {}
+    return Choice(component.name, component.package, component.version, values)
+
+
+def _measure(
+    options: RunOptions, registry: Registry, parts: _Parts, progress: Progress | None
+) -> tuple[list[RunData], str | None]:
+    """Warm-ups, then the repeats; an interruption keeps what there is, as an incomplete report."""
+    runs: list[RunData] = []
+    scheduler_kind = registry.get("scheduler", options.scheduler)
+    for number in range(-options.warmup, options.repeat):
+        if number == 0:
+            parts.backend.synchronize()
+            parts.backend.reset_peak()
+        scheduler = scheduler_kind.make(options.settings.get("scheduler", {}))
+        overlap = parts.backend.name == "cuda" if options.overlap is None else options.overlap
+        on_step = None if progress is None else partial(progress, repeat=max(number + 1, 0))
+        engine = Engine(
+            scheduler,
+            parts.pool,
+            parts.executor,
+            parts.backend.clock,
+            parts.limits,
+            parts.bounds.max_sessions,
+            parts.bounds.max_context,
+            overlap,
+            on_step,
+        )
+        start_rows = parts.backend.storage().rows
+        before = dict(parts.executor.counters())
+        message = None
+        began = time.perf_counter()
+        try:
+            engine.run(parts.requests)
+        except KeyboardInterrupt:
+            message = "interrupted"
+        except Exception as error:
+            message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
+        if number < 0 and message is None:
+            parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + time.perf_counter() - began
+            parts.snapshots["warm"] = parts.backend.memory()
+            continue
+        parts.snapshots["peak"] = parts.backend.memory()
+        counters = {name: value - before.get(name, 0) for name, value in parts.executor.counters().items()}
+        storage = parts.backend.storage()
+        runs.append(run_data(engine, storage, parts.model, start_rows, counters, options.margins))
+        if message is not None:
+            return runs, message
+    return runs, None
+
+
+def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
+    backend = dict(parts.backend.conditions())
+    commit = host.commit()
+    return Conditions(
+        device=str(backend.pop("device", options.device)),
+        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256),
+        model=ModelInfo(
+            parts.model.facts.name, parts.model.source or options.model, parts.model.facts.dtype,
+            parts.model.facts, parts.model.weights_sha256,
+        ),
+        seed=options.seed,
+        warmup=options.warmup,
+        repeats=options.repeat,
+        driver=backend.pop("driver", None),
+        versions=host.versions(),
+        commit=commit.commit,
+        dirty=commit.dirty,
+        command=host.command_line(sys.argv),
+        cpu=host.cpu_name(),
+        cores=host.cores(),
+        platform=host.platform_name(),
+        backend=backend,
+    )  # fmt: skip
