@@ -124,9 +124,9 @@ def attend(
     )
     layer = module.layer_idx
     output = OPERATORS[step.kernels](
-        query[0].transpose(0, 1).contiguous(),
-        key[0].transpose(0, 1).contiguous(),
-        value[0].transpose(0, 1).contiguous(),
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
         step.key_rows[layer],
         step.value_rows[layer],
         step.cells,

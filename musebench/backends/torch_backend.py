@@ -16,7 +16,7 @@ from musebench.backends.rotary import fix_rotary
 from musebench.backends.torch_device import CudaDevice, Stopwatch, open_device
 from musebench.backends.torch_options import TorchOptions
 from musebench.backends.torch_output import TorchOutput
-from musebench.backends.torch_program import StepProgram, TransformersCall
+from musebench.backends.torch_program import CompiledCall, StepProgram, TransformersCall
 from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.clock import HostClock
@@ -63,6 +63,7 @@ class TorchBackend:
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
         self._bounds: PoolBounds | None = None
         self._program: StepProgram | None = None
+        self._compiled: CompiledCall | None = None
 
     # -- before the first step ------------------------------------------------------------------------
 
@@ -116,6 +117,23 @@ class TorchBackend:
             self._apply_edits(program, batch)
             results = program(self._device.upload(batch.buffer), batch.layout)
             return self._output(results, stopwatch, batch)
+
+    def compile(self) -> None:
+        self.program.model = self._compiled = CompiledCall(self.module)
+
+    def compilations(self) -> Mapping[str, int | float]:
+        if self._compiled is None:
+            return {}
+        return {"compilations": self._compiled.compilations, "compile seconds": self._compiled.seconds}
+
+    @staticmethod
+    def require(device: str) -> None:
+        """Say that a device is not there before anything is loaded.
+
+        Raises:
+            UnsupportedError: no such device here.
+        """
+        open_device(device).close()
 
     def require_capture(self) -> None:
         self._capturing()

@@ -115,6 +115,12 @@ class Backend(Protocol):
 
     def forward(self, batch: StepBatch) -> StepOutput: ...
 
+    def compile(self) -> None:
+        """From here on the model runs compiled; compilation itself happens at first use."""
+
+    def compilations(self) -> Mapping[str, int | float]:
+        """How many compilations there were, and their seconds; empty where none was asked for."""
+
     def require_capture(self) -> None: ...
 
     def capture(self, layout: BatchLayout) -> Any: ...

@@ -16,12 +16,13 @@ def _with_own_options(register: Register, name: str, target: str, summary: str) 
 
 @hookimpl
 def register_executors(register: Register) -> None:
-    _with_own_options(
-        register,
-        "eager",
-        "musebench.executors.eager:EagerExecutor",
-        "launches every operation of every forward",
-    )
+    for name, summary in (
+        ("eager", "launches every operation of every forward"),
+        ("graph", "replays decodes as CUDA graphs, captured again when the pool moves"),
+        ("compiled", "the model through torch.compile, its decodes captured or not"),
+    ):
+        target = f"musebench.executors.{name}:{name.capitalize()}Executor"
+        _with_own_options(register, name, target, summary)
 
 
 @hookimpl
@@ -62,6 +63,22 @@ def register_backends(register: Register) -> None:
             options="musebench.backends.torch_options:TorchOptions",
             summary=summary,
         )
+
+
+@hookimpl
+def register_models(register: Register) -> None:
+    for name, module, source, summary in (
+        (
+            "bundled",
+            "bundled_source",
+            "BundledSource",
+            "a tiny Llama that knows capitals; nothing is downloaded",
+        ),
+        ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
+        ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
+        ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
+    ):
+        _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)
 
 
 @hookimpl
