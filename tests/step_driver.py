@@ -33,9 +33,7 @@ def pack(
     rows = [piece for piece in pieces if piece.sampling is not None]
     sampled = any(piece.sampling.temperature > 0 for piece in rows)
     tokens = sum(len(piece.tokens) for piece in pieces)
-    layout = BatchLayout(
-        tokens + pad_tokens, len(pieces) + pad_tokens, len(rows) + pad_rows, sampled, decode
-    )
+    layout = BatchLayout(tokens + pad_tokens, len(pieces) + pad_tokens, len(rows) + pad_rows, sampled, decode)
     buffer = np.zeros(layout.words, np.int32)
     fields = layout.fields(buffer)
     at = row = 0

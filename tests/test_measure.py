@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from musebench.cli.doctor import plugin_rows
 from musebench.measure import doctor, host, memory
 from musebench.measure.energy import Energy, EnergyMeter
 from musebench.measure.nvml import Nvml
@@ -334,7 +335,7 @@ def test_a_command_is_stored_without_secrets_and_without_the_programs_folder(giv
 
 
 def test_the_doctor_looks_at_everything_and_says_what_is_missing_and_why():
-    facts = doctor.diagnose(Registry())
+    facts = doctor.diagnose()
     by_name = {fact.what: fact for fact in facts}
     assert by_name["python"].state == doctor.OK
     assert by_name["device cpu"].state == doctor.OK
@@ -356,7 +357,7 @@ def test_a_probe_that_raises_becomes_a_line_and_keeps_what_it_said_before(monkey
         yield
 
     monkeypatch.setattr(doctor, "PROBES", {"thing": broken, "other": absent})
-    assert [fact.row for fact in doctor.diagnose(Registry())] == [
+    assert [fact.row for fact in doctor.diagnose()] == [
         ("first", "ok", "fine"),
         ("thing", "broken", "RuntimeError: two lines"),
         ("other", "missing", "ModuleNotFoundError: No module named 'x'"),
@@ -379,6 +380,6 @@ def test_the_doctor_names_nvmls_reasons(monkeypatch):
 def test_the_doctor_names_plugins_and_their_problems():
     registry = Registry()
     registry.add(object(), "hollow", "1.0")
-    (fact,) = doctor.probe_plugins(registry)
-    assert fact.state == doctor.BROKEN
-    assert fact.detail.startswith("plugin hollow 1.0 is left out")
+    ((_, state, detail),) = plugin_rows(registry)
+    assert state == doctor.BROKEN
+    assert detail.startswith("plugin hollow 1.0 is left out")

@@ -74,14 +74,16 @@ def test_seed_words_are_the_two_halves_of_a_seed(seed):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 60)), elements=st.floats(-30, 30, width=32)),
+    hnp.arrays(
+        np.float32, st.tuples(st.integers(1, 6), st.integers(2, 60)), elements=st.floats(-30, 30, width=32)
+    ),
     st.data(),
 )
 def test_the_device_takes_the_same_tokens_as_the_reference(logits, data):
-    rows = data.draw(
-        st.lists(st.tuples(SAMPLINGS, POSITIONS), min_size=len(logits), max_size=len(logits))
-    )
-    expected = [choose(row, sampling, position) for row, (sampling, position) in zip(logits, rows, strict=True)]
+    rows = data.draw(st.lists(st.tuples(SAMPLINGS, POSITIONS), min_size=len(logits), max_size=len(logits)))
+    expected = [
+        choose(row, sampling, position) for row, (sampling, position) in zip(logits, rows, strict=True)
+    ]
     assert chosen(logits, rows) == expected
 
 

@@ -50,7 +50,11 @@ def tiny_module(name: str, seed: int = 0, **changes: Any) -> Any:
     family, own = ARCHITECTURES[name]
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **own, **changes})
     torch.manual_seed(seed)
-    module = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")._from_config(config, attn_implementation="eager").eval()
+    module = (
+        getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")
+        ._from_config(config, attn_implementation="eager")
+        .eval()
+    )
     with torch.no_grad():
         for entry, parameter in module.named_parameters():
             if entry.endswith(("bias", "sinks")):

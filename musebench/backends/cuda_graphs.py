@@ -44,7 +44,9 @@ class CudaGraphs:
         """Capture one step of `layout`, its warm-up made of padding alone: it writes scratch and slot 0."""
         buffer = self._device.upload(idle_buffer(layout))
         if not self._captured:
-            # torch gives a pool up with the last graph in it, and does not take its handle again.
+            # torch gives a pool up with the last graph in it, does not take its handle again, and keeps its
+            # memory until asked: a ladder captured again would hold twice as much.
+            self._device.trim()
             self._pool = torch.cuda.graph_pool_handle()
         self._stream.wait_stream(torch.cuda.current_stream(self._device.device))
         graph = torch.cuda.CUDAGraph()

@@ -13,10 +13,11 @@ from musebench.backends.batch_check import check_batch
 from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs
 from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
+from musebench.backends.torch_compiled import CompiledCall
 from musebench.backends.torch_device import CudaDevice, Stopwatch, open_device
 from musebench.backends.torch_options import TorchOptions
 from musebench.backends.torch_output import TorchOutput
-from musebench.backends.torch_program import CompiledCall, StepProgram, TransformersCall
+from musebench.backends.torch_program import StepProgram, TransformersCall
 from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.clock import HostClock
@@ -63,7 +64,15 @@ class TorchBackend:
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
         self._bounds: PoolBounds | None = None
         self._program: StepProgram | None = None
-        self._compiled: CompiledCall | None = None
+
+    @staticmethod
+    def require(device: str) -> None:
+        """Say that this machine lacks a device before anything is loaded for it.
+
+        Raises:
+            UnsupportedError: it does.
+        """
+        open_device(device)
 
     # -- before the first step ------------------------------------------------------------------------
 
@@ -119,21 +128,13 @@ class TorchBackend:
             return self._output(results, stopwatch, batch)
 
     def compile(self) -> None:
-        self.program.model = self._compiled = CompiledCall(self.module)
+        """From here on the model runs through torch.compile, which compiles a kind of step at first use."""
+        if not isinstance(self.program.model, CompiledCall):
+            self.program.model = CompiledCall(self.program.model)
 
     def compilations(self) -> Mapping[str, int | float]:
-        if self._compiled is None:
-            return {}
-        return {"compilations": self._compiled.compilations, "compile seconds": self._compiled.seconds}
-
-    @staticmethod
-    def require(device: str) -> None:
-        """Say that a device is not there before anything is loaded.
-
-        Raises:
-            UnsupportedError: no such device here.
-        """
-        open_device(device).close()
+        model = None if self._program is None else self._program.model
+        return model.compilations() if isinstance(model, CompiledCall) else {}
 
     def require_capture(self) -> None:
         self._capturing()
@@ -172,8 +173,18 @@ class TorchBackend:
 
     # -- facts ----------------------------------------------------------------------------------------
 
+    @property
+    def workspace_bytes(self) -> int:
+        """The cell table and the last tokens, from their own sizes."""
+        program = self._program
+        return 0 if program is None else program.table.nbytes + program.last_token.nbytes
+
     def memory(self) -> MemorySnapshot:
         return self._device.memory()
+
+    @property
+    def memory_reasons(self) -> Mapping[str, str]:
+        return self._device.memory_reasons()
 
     def reset_peak(self) -> None:
         self._device.reset_peak()
@@ -191,7 +202,7 @@ class TorchBackend:
             self._graphs.close()
         self._storage.close()
         self._program = None
-        self._device.close()
+        self._device.trim()
 
     # -- inside ---------------------------------------------------------------------------------------
 

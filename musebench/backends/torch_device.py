@@ -60,9 +60,13 @@ class TorchDevice(Protocol):
 
     def reset_peak(self) -> None: ...
 
+    def memory_reasons(self) -> Mapping[str, str]:
+        """Why a number of `memory` is missing, by its source."""
+
     def conditions(self) -> Mapping[str, Any]: ...
 
-    def close(self) -> None: ...
+    def trim(self) -> None:
+        """Hand memory that torch holds without use back to the device."""
 
 
 class HostStopwatch:
@@ -118,6 +122,9 @@ class CpuDevice:
     def reset_peak(self) -> None:
         """The kernel's peak of resident memory is the process's whole life's."""
 
+    def memory_reasons(self) -> Mapping[str, str]:
+        return {"torch": "its CPU allocator keeps no count", "NVML": "a CPU is not its device"}
+
     def conditions(self) -> Mapping[str, Any]:
         return {
             "device": platform.processor() or platform.machine(),
@@ -126,8 +133,8 @@ class CpuDevice:
             "transformers": transformers.__version__,
         }
 
-    def close(self) -> None:
-        """Holds nothing."""
+    def trim(self) -> None:
+        """torch holds nothing back on a CPU."""
 
 
 class CudaStopwatch:
@@ -205,6 +212,9 @@ class CudaDevice:
     def reset_peak(self) -> None:
         torch.cuda.reset_peak_memory_stats(self.device)
 
+    def memory_reasons(self) -> Mapping[str, str]:
+        return dict(self.nvml.reasons)
+
     def conditions(self) -> Mapping[str, Any]:
         properties = self._properties
         return {
@@ -220,8 +230,8 @@ class CudaDevice:
             "transformers": transformers.__version__,
         }
 
-    def close(self) -> None:
-        self.nvml.close()
+    def trim(self) -> None:
+        torch.cuda.empty_cache()
 
 
 def open_device(name: str) -> TorchDevice:

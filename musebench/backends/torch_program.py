@@ -7,11 +7,9 @@ device.
 from __future__ import annotations
 
 import inspect
-import time
 from typing import Any, Protocol
 
 import torch
-import torch._dynamo.utils
 from torch import Tensor
 from torch.nn import Module
 
@@ -48,32 +46,6 @@ class TransformersCall:
             **{STEP: step},
         )
         return made.logits[0] if self._keeps else made.logits[0, rows]
-
-
-class CompiledCall:
-    """The same call through `torch.compile`, with sizes left open: compiled once for decodes and once for
-    batches with prefills (and where torch finds that a size of 1 is a case of its own).
-
-    `compilations` counts graphs that were compiled, `seconds` the host time of the calls that compiled.
-    """
-
-    def __init__(self, module: Module) -> None:
-        self._call = TransformersCall(module)
-        self._call.module = torch.compile(module, dynamic=True)
-        self.compilations = 0
-        self.seconds = 0.0
-
-    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
-        before, start = _compiled_graphs(), time.perf_counter()
-        logits = self._call(token_ids, positions, rows, step)
-        if made := _compiled_graphs() - before:
-            self.compilations += made
-            self.seconds += time.perf_counter() - start
-        return logits
-
-
-def _compiled_graphs() -> int:
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 class StepProgram:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from musebench.cli.format import format_option, render
 from musebench.cli.plugins import pass_registry
+from musebench.plugin.hookspecs import KINDS
 from musebench.plugin.registry import Registry
 
 COLUMNS = ("what", "state", "detail")
@@ -28,5 +31,20 @@ def command(registry: Registry, form: str) -> None:
     # Probing imports torch and transformers; imported here, so that --help stays fast.
     from musebench.measure.doctor import diagnose
 
-    rows = [dict(zip(COLUMNS, fact.row, strict=True)) for fact in diagnose(registry)]
+    facts = [*(fact.row for fact in diagnose()), *plugin_rows(registry)]
+    rows = [dict(zip(COLUMNS, fact, strict=True)) for fact in facts]
     click.echo(render(COLUMNS, rows, form))
+
+
+def plugin_rows(registry: Registry) -> Iterator[tuple[str, str, str]]:
+    """A line a package with what it registered, then what is wrong with packages and names."""
+    packages: dict[str, list[str]] = {}
+    for kind in KINDS:
+        for component in registry.components(kind):
+            packages.setdefault(component.origin, []).append(f"{kind} {component.name}")
+        for conflict in registry.conflicts(kind):
+            yield "plugin", "broken", conflict
+    for origin, components in packages.items():
+        yield "plugin", "ok", f"{origin}: {', '.join(components)}"
+    for problem in registry.problems:
+        yield "plugin", "broken", problem.line

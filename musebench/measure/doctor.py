@@ -10,13 +10,10 @@ import importlib
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from musebench.measure import host, memory
 from musebench.measure.nvml import Nvml
-
-if TYPE_CHECKING:
-    from musebench.plugin.registry import Registry
 
 OK, MISSING, BROKEN, INFO = "ok", "missing", "broken", "info"
 
@@ -40,15 +37,9 @@ class Fact:
         return self.what, self.state, self.detail
 
 
-def diagnose(registry: Registry | None = None) -> list[Fact]:
-    """All facts, in the order of the probes. Takes seconds: it imports torch and transformers.
-
-    `registry` holds the plugins; None asks for the installed ones.
-    """
-    facts: list[Fact] = []
-    for name, probe in PROBES.items():
-        facts += _isolated(name, probe)
-    return facts + _isolated("plugins", lambda: probe_plugins(registry))
+def diagnose() -> list[Fact]:
+    """All facts, in the order of the probes. Takes seconds: it imports torch and transformers."""
+    return [fact for name, probe in PROBES.items() for fact in _isolated(name, probe)]
 
 
 def probe_python() -> Iterator[Fact]:
@@ -173,24 +164,6 @@ def probe_transformers() -> Iterator[Fact]:
         found = getattr(transformers, name, None)
         detail = f"transformers.{name}" if found else f"transformers {transformers.__version__} has no {name}"
         yield Fact(what, OK if found else BROKEN, detail)
-
-
-def probe_plugins(registry: Registry | None = None) -> Iterator[Fact]:
-    if registry is None:
-        from musebench.plugin.registry import Registry as Installed
-
-        registry = Installed.installed()
-    hookspecs = importlib.import_module("musebench.plugin.hookspecs")
-    packages: dict[str, list[str]] = {}
-    for kind in hookspecs.KINDS:
-        for component in registry.components(kind):
-            packages.setdefault(component.origin, []).append(f"{kind} {component.name}")
-        for conflict in registry.conflicts(kind):
-            yield Fact("plugin", BROKEN, conflict)
-    for origin, components in packages.items():
-        yield Fact("plugin", OK, f"{origin}: {', '.join(components)}")
-    for problem in registry.problems:
-        yield Fact("plugin", BROKEN, problem.line)
 
 
 PROBES: dict[str, Callable[[], Iterator[Fact]]] = {

@@ -1,0 +1,27 @@
+"""Which source opens a `--model` text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from musebench.core.errors import UsageError
+from musebench.core.options import nearest
+from musebench.models.source import ModelSource
+
+
+def resolve(text: str, sources: Mapping[str, ModelSource]) -> ModelSource:
+    """The first source, in order of name, that claims the text.
+
+    Raises:
+        UsageError: none does.
+    """
+    for name in sorted(sources):
+        if sources[name].claims(text):
+            return sources[name]
+    from musebench.models.shapes import shapes
+
+    forms = ["bundled", *(f"random:{name}" for name in shapes())]
+    raise UsageError(
+        f"--model {text!r} is neither bundled, a folder, a hub id (org/name), a .gguf file nor random:SHAPE; "
+        f"{nearest(text, forms)}"
+    )

@@ -1,0 +1,144 @@
+"""`musebench run`, from the command line to the report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from musebench.cli import main
+from musebench.report import files
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(main, ["run", *arguments])
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Runs into a report, and reads it."""
+
+    def run(*arguments: str, code: int = 0):
+        out = tmp_path / "report.json"
+        result = invoke(*arguments, "--out", str(out))
+        assert result.exit_code == code, result.output
+        return result, files.read(out)
+
+    return run
+
+
+def tokens_of(report):
+    requests = report.runs[0].requests
+    ids, at, made = requests.token_ids, 0, {}
+    for name, count in zip(requests.id, requests.generated_tokens, strict=True):
+        made[name] = ids[at : at + count]
+        at += count
+    return made
+
+
+def test_capitals_are_answered_and_shown(ran):
+    result, report = ran("capitals")
+    requests = report.runs[0].requests
+    for text, capital in zip(requests.text, ("Paris", "Tokyo", "Rome", "Paris", "Berlin"), strict=True):
+        assert capital in text
+    assert requests.correct == [True] * 5
+    assert "VALID" in result.output
+    # The preamble is longer than one forward takes.
+    assert max(requests.prompt_tokens) > report.choices.limits.most_tokens
+
+
+@pytest.mark.parametrize("scheduler", ["solo", "static", "continuous", "chunked"])
+@pytest.mark.parametrize("pool", ["geometric", "fixed"])
+def test_drawn_tokens_depend_on_seed_and_position_alone(ran, scheduler, pool):
+    sampling = ("--set", "workload.sampling.temperature=1.5", "--set", "workload.sampling.top_k=50")
+    _, alone = ran("capitals", "--scheduler", "solo", *sampling, code=1)
+    _, report = ran("capitals", "--scheduler", scheduler, "--pool", pool, "--overlap", *sampling, code=1)
+    assert tokens_of(report) == tokens_of(alone)
+    _, greedy = ran("capitals")
+    assert tokens_of(report) != tokens_of(greedy)
+
+
+def test_a_full_pool_preempts_and_makes_the_same_tokens(ran):
+    arguments = ("mixed-small", "--max-sessions", "8")
+    _, roomy = ran(*arguments)
+    _, tight = ran(*arguments, "--set", "pool.capacity=200")
+    assert tight.runs[0].pool.preemptions > 0
+    assert tokens_of(tight) == tokens_of(roomy)
+    assert max(tight.runs[0].steps.in_use) <= 200
+
+
+def test_a_request_that_can_never_fit_is_refused_with_its_sum_and_the_others_finish(ran):
+    _, report = ran("capitals", "--set", "pool.capacity=200")
+    reasons = [str(reason) for reason in report.runs[0].requests.finish_reason]
+    assert reasons.count("refused") == 1
+    message = next(message for message in report.runs[0].requests.message if message)
+    assert "prompt +" in message and "200" in message
+
+
+def test_repeats_and_warm_up_are_kept_apart(ran):
+    _, report = ran("single", "--warmup", "1", "--repeat", "3")
+    assert len(report.runs) == 3
+    assert report.costs.seconds["warmup"] > 0
+    # The pool keeps what it grew in the warm-up.
+    assert all(len(run.pool.growths) == 0 for run in report.runs)
+
+
+def test_margins_are_recorded_for_every_token(ran):
+    _, report = ran("single", "--margins")
+    requests = report.runs[0].requests
+    assert len(requests.margins) == requests.generated_tokens[0]
+    assert min(requests.margins) > 1.0
+
+
+def test_poisoned_scratch_reaches_nobody(ran):
+    _, clean = ran("capitals")
+    _, poisoned = ran("capitals", "--set", "backend.poison=true")
+    assert tokens_of(poisoned) == tokens_of(clean)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--executor", "graph"), ("graph", "CUDA", "--executor eager")),
+        (("--device", "cuda"), ("cuda", "--device cpu")),
+        (("--executor", "eagre"), ("eagre", "eager")),
+        (("--pool", "fix"), ("fix", "fixed")),
+        (("--scheduler", "chunkd"), ("chunkd", "chunked")),
+        (("--device", "tpu"), ("tpu", "cpu")),
+        (("--model", "random:lama-3.2-1b"), ("lama", "llama-3.2-1b")),
+        (("--set", "pool.facter=2"), ("facter", "factor")),
+        (("--set", "pool.factor=0.5"), ("factor", "0.5", "1")),
+        (("--set", "trace.sort=true"), ("trace",)),
+        (("--dtype", "float12"), ("float12", "float32")),
+        (("--max-sessions", "0"), ("--max-sessions", "0", "1")),
+        (("--token-budget", "-3"), ("--token-budget", "-3", "1")),
+        (("--repeat", "0"), ("--repeat", "0", "1")),
+        (("--seed", "-1"), ("seed", "-1")),
+        (("nowhere",), ("nowhere", "capitals")),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_way_out_and_exit_2(arguments, words, tmp_path):
+    out = tmp_path / "report.json"
+    result = invoke(*arguments, "--out", str(out))
+    assert result.exit_code == 2, result.output
+    lines = [line for line in result.stderr.splitlines() if line.startswith("musebench: error:")]
+    assert len(lines) == 1, result.stderr
+    for word in words:
+        assert word in lines[0]
+    assert not out.exists()
+
+
+def test_the_report_is_strict_json_and_names_its_conditions(ran, tmp_path):
+    _, report = ran("single")
+    text = (tmp_path / "report.json").read_text()
+    json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} in a report"))
+    assert report.conditions.versions["torch"]
+    assert report.conditions.model.weights_sha256
+    assert report.conditions.workload.sha256
+    assert report.memory.computed.rows == report.runs[0].pool.bytes
+
+
+def test_tables_come_in_other_formats(tmp_path):
+    result = invoke("single", "--format", "json", "--out", str(tmp_path / "a.json"))
+    assert json.loads(result.stdout)["verdict"]["valid"] is True
