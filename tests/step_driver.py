@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
+import transformers
+from tiny_models import as_model, tiny_module
 
+from musebench.backends.torch_backend import TorchBackend
+from musebench.backends.torch_options import TorchOptions
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.protocols import Backend, PoolBounds, StepOutput
 from musebench.core.request import Sampling
 from musebench.core.sampling import seed_words
 
+transformers.logging.set_verbosity_error()
+
 GREEDY = Sampling()
+LLAMA = tiny_module("llama")
+PROMPTS = [np.random.default_rng(5).integers(3, 199, length).tolist() for length in (1, 9, 30)]
 
 
 @dataclass(frozen=True)
@@ -112,3 +122,17 @@ class Driver:
         while going := [slot for slot, length in lengths.items() if len(self.tokens[slot]) < length]:
             self.step(going, most, pad)
         return {slot: self.tokens[slot][-count:] for slot, count in new_tokens.items()}
+
+
+def llama_backend(dtype: str = "float32", options: TorchOptions | None = None) -> TorchBackend:
+    """A backend on the CPU over a copy of `LLAMA`."""
+    return TorchBackend(options or TorchOptions(), "cpu", as_model(LLAMA, dtype))
+
+
+def llama_driver(rows: int = 200, **others: Any) -> Driver:
+    return Driver(llama_backend(**others), sessions=6, context=100, rows=rows)
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Rows that were never written may hold NaN, which equals nothing."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))

@@ -17,8 +17,6 @@ from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_options import TorchOptions
 from musebench.core.errors import UnsupportedError
 
-transformers.logging.set_verbosity_error()
-
 NEW_TOKENS = 12
 
 
@@ -182,6 +180,20 @@ def test_up_to_their_length_they_make_the_same_tokens_and_do_not_look(rope_type,
     expected = generated(module, prompts()[2], NEW_TOKENS)
     backend = TorchBackend(TorchOptions(), "cpu", as_model(module))
     steps = Driver(backend, sessions=2, context=64, rows=80)
+    steps.add(prompts()[2])
+    monkeypatch.setattr(torch, "max", lambda *_: pytest.fail("looked at the positions"))
+    assert steps.run({1: NEW_TOKENS})[1] == expected
+
+
+def test_rotary_types_of_single_layer_types_are_held_to_their_length_too(monkeypatch):
+    fixed = {"rope_type": "default", "rope_theta": 10000.0}
+    looking = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}
+    parameters = {"sliding_attention": fixed, "full_attention": looking}
+    module = tiny_module("gemma3", rope_parameters=parameters, max_position_embeddings=64)
+    with pytest.raises(UnsupportedError, match=r"dynamic.*beyond 64 tokens"):
+        fix_rotary(module, 65)
+    expected = generated(module, prompts()[2], NEW_TOKENS)
+    steps = Driver(TorchBackend(TorchOptions(), "cpu", as_model(module)), sessions=2, context=64, rows=80)
     steps.add(prompts()[2])
     monkeypatch.setattr(torch, "max", lambda *_: pytest.fail("looked at the positions"))
     assert steps.run({1: NEW_TOKENS})[1] == expected

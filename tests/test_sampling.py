@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from musebench.backends import torch_sampling
+from musebench.core import sampling as sampling_reference
 from musebench.core.batch import BatchFields, BatchLayout
 from musebench.core.request import Sampling
 from musebench.core.sampling import choose, hashed, seed_words, uniform
@@ -131,6 +132,19 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it():
     assert drawn(0.6) == {0, 1}
     assert drawn(0.9) == {0, 1, 2}
     assert drawn(1.0) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("number", "token"), [(0.0, 0), (0.5 - 2**-53, 0), (0.5, 1), (1.0 - 2**-53, 1), (1.0, 1)]
+)
+def test_a_token_is_taken_from_the_start_of_its_share_to_before_its_end(monkeypatch, number, token):
+    """A number that rounds up to 1 still takes a token that was kept."""
+    logits = np.array([2.0, 2.0, -9.0], np.float32)
+    sampling = Sampling(1.0, 2, 1.0, 0)
+    monkeypatch.setattr(sampling_reference, "uniform", lambda seed, position: number)
+    monkeypatch.setattr(torch_sampling, "uniform", lambda *words: torch.tensor([number], dtype=torch.float64))
+    assert choose(logits, sampling, 0) == token
+    assert chosen(logits[None], [(sampling, 0)]) == [token]
 
 
 def test_draws_follow_the_probabilities():

@@ -1,4 +1,4 @@
-"""The torch backend on the CPU, driven by hand: tokens, storage, refusals, and what must never happen."""
+"""The torch backend on the CPU, driven by hand: tokens, samples, margins and refusals."""
 
 from __future__ import annotations
 
@@ -9,48 +9,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from step_driver import Driver, Piece, pack
-from tiny_models import as_model, generated, tiny_module
+from step_driver import LLAMA, PROMPTS, Piece, llama_backend, llama_driver, pack
+from tiny_models import as_model, generated
 
-from musebench.backends import torch_device
-from musebench.backends.batch_check import check_batch
 from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_options import TorchOptions
 from musebench.core.batch import BatchLayout
-from musebench.core.errors import OutOfMemory, UnsupportedError, UsageError
-from musebench.core.protocols import PoolBounds, Resize
+from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core.protocols import PoolBounds
 from musebench.core.request import Sampling
 from musebench.core.sampling import choose
 from musebench.core.sequence import PENDING
 
-transformers.logging.set_verbosity_error()
-
-LLAMA = tiny_module("llama")
-PROMPTS = [np.random.default_rng(5).integers(3, 199, length).tolist() for length in (1, 9, 30)]
-
-
-def backend(module=LLAMA, dtype: str = "float32", options: TorchOptions | None = None) -> TorchBackend:
-    return TorchBackend(options or TorchOptions(), "cpu", as_model(module, dtype))
-
-
-def driver(rows: int = 200, **others) -> Driver:
-    return Driver(backend(**others), sessions=6, context=100, rows=rows)
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Rows that were never written may hold NaN, which equals nothing."""
-    return torch.equal(one.view(torch.int32), other.view(torch.int32))
-
-
-# -- tokens ---------------------------------------------------------------------------------------------
-
 
 def test_a_token_that_the_device_has_sampled_need_not_come_back_first():
     expected = generated(LLAMA, PROMPTS[1], 6)
-    steps = driver()
+    steps = llama_driver()
     slot = steps.add(PROMPTS[1])
     outputs = [steps.backend.forward(pack([steps.piece(slot, 100)]))]
     for _ in range(5):
@@ -61,7 +35,7 @@ def test_a_token_that_the_device_has_sampled_need_not_come_back_first():
 
 def test_each_pending_token_is_its_own_slots():
     expected = [generated(LLAMA, prompt, 2) for prompt in PROMPTS]
-    steps = driver()
+    steps = llama_driver()
     slots = [steps.add(prompt) for prompt in PROMPTS]
     first = steps.backend.forward(pack([steps.piece(slot, 100) for slot in slots]))
     for slot in slots:
@@ -72,7 +46,7 @@ def test_each_pending_token_is_its_own_slots():
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
 def test_poison_in_scratch_and_free_rows_changes_no_token(poison):
-    clean, poisoned = driver(), driver()
+    clean, poisoned = llama_driver(), llama_driver()
     for steps in (clean, poisoned):
         for prompt in PROMPTS:
             steps.add(prompt)
@@ -90,7 +64,7 @@ def test_poison_in_scratch_and_free_rows_changes_no_token(poison):
 def test_neighbours_of_the_same_shapes_do_not_change_a_bit_of_a_rows_logits():
     rows = []
     for neighbour in ([7] * 9, [150, 3] * 4 + [2]):
-        steps = driver()
+        steps = llama_driver()
         seen: list[torch.Tensor] = []
         model = steps.backend.program.model
         steps.backend.program.model = lambda *given, call=model, seen=seen: (
@@ -109,9 +83,9 @@ def test_sampled_tokens_depend_on_seed_and_position_alone():
     sampling = [Sampling(1.2, 30, 0.9, seed) for seed in (1, 2, 2**40 + 3)]
     alone = []
     for prompt, how in zip(PROMPTS, sampling, strict=True):
-        steps = driver()
+        steps = llama_driver()
         alone.append(steps.run({steps.add(prompt, how): 8}, most=100)[1])
-    together = driver()
+    together = llama_driver()
     slots = [together.add(prompt, how) for prompt, how in zip(PROMPTS, sampling, strict=True)]
     slots.append(together.add(PROMPTS[0]))
     made = together.run(dict.fromkeys(slots, 8), most=4, pad=1)
@@ -119,7 +93,7 @@ def test_sampled_tokens_depend_on_seed_and_position_alone():
 
 
 def test_sampled_tokens_equal_the_reference_on_the_models_logits():
-    steps = driver()
+    steps = llama_driver()
     slot = steps.add(PROMPTS[1], Sampling(0.9, 50, 0.8, 77))
     steps.run({slot: 10}, most=100)
     tokens = steps.tokens[slot]
@@ -130,7 +104,7 @@ def test_sampled_tokens_equal_the_reference_on_the_models_logits():
 
 
 def test_a_step_that_wants_no_token_makes_none():
-    steps = driver()
+    steps = llama_driver()
     steps.add(PROMPTS[2])
     output = steps.step([1], most=7)
     assert output.wait().tolist() == []
@@ -141,7 +115,7 @@ def test_edits_of_the_cell_table_are_seen_before_the_step():
     """A fork: another slot owns the first cells of a sequence, and goes on by itself."""
     prompt = PROMPTS[2]
     expected = generated(LLAMA, [*prompt[:20], 5, 6], 1)
-    steps = driver()
+    steps = llama_driver()
     slot = steps.add(prompt)
     steps.step([slot], most=30)
     edit = (4, 0, np.array(steps.cells[slot][:20], np.int32))
@@ -150,7 +124,7 @@ def test_edits_of_the_cell_table_are_seen_before_the_step():
 
 
 def test_margins_are_recorded_when_asked_for():
-    made = backend()
+    made = llama_backend()
     made.open(PoolBounds(2, 64), record_margins=True)
     made.storage().resize(20, 0)
     output = made.forward(pack([Piece(1, PROMPTS[1], 0, range(1, 10))], pad_rows=2))
@@ -162,7 +136,7 @@ def test_margins_are_recorded_when_asked_for():
 
 
 def test_an_output_may_be_asked_again_and_knows_its_time():
-    steps = driver()
+    steps = llama_driver()
     steps.add(PROMPTS[0])
     output = steps.step([1])
     assert output.wait().tolist() == output.wait().tolist()
@@ -171,7 +145,7 @@ def test_an_output_may_be_asked_again_and_knows_its_time():
 
 
 def test_logits_that_are_not_finite_are_told_by_row():
-    steps = driver()
+    steps = llama_driver()
     for prompt in PROMPTS:
         steps.add(prompt)
     steps.step((1, 2, 3), most=100)
@@ -184,206 +158,11 @@ def test_logits_that_are_not_finite_are_told_by_row():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_other_dtypes_fill_cells_of_their_own_size(dtype):
-    steps = driver(dtype=dtype)
+    steps = llama_driver(dtype=dtype)
     steps.add(PROMPTS[1])
     assert len(steps.run({1: 4})[1]) == 4
     assert steps.storage.cell_bytes == 2 * 2 * 3 * 16 * 2
     assert steps.storage.cell_bytes == steps.backend.facts.cell_bytes
-
-
-# -- storage ---------------------------------------------------------------------------------------------
-
-
-def test_growth_between_steps_keeps_tokens():
-    small, large = driver(rows=60, options=TorchOptions(poison=True)), driver(rows=300)
-    for steps in (small, large):
-        for prompt in PROMPTS:
-            steps.add(prompt)
-    small.step((1, 2, 3), most=12)
-    small.grow(110)
-    small.step((1, 2, 3), most=12)
-    small.grow(300)
-    count = dict.fromkeys((1, 2, 3), 8)
-    large.run(count)
-    small.run({slot: len(large.tokens[slot]) - len(small.tokens[slot]) for slot in count})
-    assert small.tokens == large.tokens
-
-
-def test_a_resize_says_what_it_did_and_counts_bytes_from_the_buffers():
-    storage = backend().storage()
-    cell = 2 * 2 * 3 * 16 * 4
-    assert (storage.rows, storage.bytes, storage.cell_bytes) == (0, 0, cell)
-    assert replace(storage.resize(10, 0), seconds=0.0) == Resize(True, 0, 10 * cell, 0.0)
-    assert (storage.rows, storage.bytes) == (10, 10 * cell)
-    grown = storage.resize(25, 7)
-    assert replace(grown, seconds=0.0) == Resize(True, 7 * cell, 35 * cell, 0.0)
-    assert grown.seconds > 0.0
-    generation = storage.generation
-    assert storage.resize(25, 25) == Resize(False)
-    assert storage.generation == generation
-    assert storage.resize(8, 8).moved
-    assert storage.bytes == 8 * cell
-
-
-def test_only_the_live_prefix_is_kept_and_the_rest_is_poisoned():
-    storage = backend(options=TorchOptions(poison=True)).storage()
-    storage.resize(6, 0)
-    for tensor in storage.buffers.tensors:
-        tensor[:] = torch.arange(6.0)[:, None, None]
-    storage.resize(9, 4)
-    for tensor in storage.buffers.tensors:
-        assert tensor[:, 0, 0].isnan().tolist() == [True, False, False, False, *[True] * 5]
-        assert tensor[1:4, 2, 5].tolist() == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("fails_at", [0, 1, 3])
-def test_an_allocation_that_fails_leaves_all_as_it_was(monkeypatch, fails_at):
-    steps = driver(rows=80)
-    for prompt in PROMPTS:
-        steps.add(prompt)
-    steps.step((1, 2, 3), most=100)
-    before = (steps.storage.buffers, steps.storage.generation, steps.storage.rows, steps.storage.bytes)
-    contents = [tensor.clone() for tensor in steps.storage.buffers.tensors]
-    calls, empty = [], torch.empty
-
-    def failing(*sizes, **others):
-        calls.append(sizes)
-        if len(calls) > fails_at:
-            raise torch.OutOfMemoryError("no more")
-        return empty(*sizes, **others)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", failing)
-        with pytest.raises(OutOfMemory) as raised:
-            steps.storage.resize(500, 80)
-    assert raised.value.needed_bytes == 500 * steps.storage.cell_bytes
-    assert "500 rows" in str(raised.value)
-    assert (
-        steps.storage.buffers,
-        steps.storage.generation,
-        steps.storage.rows,
-        steps.storage.bytes,
-    ) == before
-    for tensor, old in zip(steps.storage.buffers.tensors, contents, strict=True):
-        assert same_bits(tensor, old)
-    steps.run(dict.fromkeys((1, 2, 3), 3))
-    for slot, prompt in enumerate(PROMPTS, 1):
-        assert steps.tokens[slot] == prompt + generated(LLAMA, prompt, 4)
-
-
-def test_a_copy_that_fails_leaves_all_as_it_was(monkeypatch):
-    storage = backend().storage()
-    storage.resize(5, 0)
-    before = storage.buffers
-    monkeypatch.setattr(torch.Tensor, "copy_", lambda *_: (_ for _ in ()).throw(RuntimeError("copy")))
-    with pytest.raises(RuntimeError, match="copy"):
-        storage.resize(9, 5)
-    assert storage.buffers is before
-    assert (storage.rows, storage.generation) == (5, 1)
-
-
-def test_more_than_the_machine_has_is_refused_before_it_is_touched(monkeypatch):
-    storage = backend().storage()
-    monkeypatch.setattr(torch_device.memory, "host_available", lambda: 1_000_000)
-    with pytest.raises(OutOfMemory, match="1,000,000 are free"):
-        storage.resize(1_000_000, 0)
-    assert (storage.rows, storage.bytes) == (0, 0)
-
-
-@pytest.mark.parametrize(("rows", "live"), [(5, 11), (20, 11), (20, -1)])
-def test_rows_that_do_not_exist_cannot_be_kept(rows, live):
-    storage = backend().storage()
-    storage.resize(10, 0)
-    with pytest.raises(ValueError, match=f"{live} live rows of 10"):
-        storage.resize(rows, live)
-
-
-def test_closing_is_safe_twice_and_in_any_order():
-    steps = driver()
-    storage = steps.storage
-    storage.close()
-    steps.backend.close()
-    storage.close()
-    steps.backend.close()
-    assert (storage.rows, storage.bytes) == (0, 0)
-    with pytest.raises(RuntimeError, match="not open"):
-        steps.backend.forward(pack([Piece(1, [1], 0, [1])]))
-    backend().close()
-
-
-# -- indices ---------------------------------------------------------------------------------------------
-
-
-def good_batch():
-    return pack([Piece(1, [5, 6], 3, [4, 5]), Piece(2, [7], 0, [6])], pad_tokens=1, pad_rows=1)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("token_ids", -2, "token id 1 is -2"), ("token_ids", 199, "token id 1 is 199"),
-        ("positions", -1, "position 1 is -1"), ("positions", 128, "position 1 is 128"),
-        ("cells", -1, "cell 1 is -1; 0 to 49 is wanted"), ("cells", 50, "cell 1 is 50"),
-        ("cells", 0, "token 1 has slot 1 and cell 0"), ("slots", 0, "token 1 has slot 0 and cell 5"),
-        ("slots", -1, "slot 1 is -1"), ("slots", 3, "slot 1 is 3"),
-        ("sequence_slots", 3, "sequence slot 1 is 3"), ("starts", 5, "start 1 is 5"), ("starts", 4, "fall"),
-        ("rows", 4, "row 1 is 4"), ("rows", -1, "row 1 is -1"), ("row_slots", -1, "row slot 1 is -1"),
-        ("row_slots", 2**31 - 1, "row slot 1"),
-    ],
-)  # fmt: skip
-def test_an_index_out_of_its_range_is_refused_by_name(field, value, message):
-    batch = good_batch()
-    getattr(batch.fields, field)[1] = value
-    with pytest.raises(ValueError, match=message):
-        check_batch(batch, slots=2, width=128, rows=50, vocabulary=199)
-
-
-@pytest.mark.parametrize(
-    "edit", [(0, 0, [1]), (3, 0, [1]), (1, -1, [1]), (1, 127, [1, 2]), (1, 0, [0]), (1, 0, [50])]
-)
-def test_an_edit_out_of_its_range_is_refused(edit):
-    batch = replace(good_batch(), edits=((edit[0], edit[1], np.array(edit[2], np.int32)),))
-    with pytest.raises(ValueError, match="edit"):
-        check_batch(batch, slots=2, width=128, rows=50, vocabulary=199)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.sampled_from(["token_ids", "positions", "cells", "slots", "sequence_slots", "rows", "row_slots"]),
-       st.integers(0, 2), st.integers(-(2**31), 2**31 - 1))  # fmt: skip
-def test_every_accepted_index_is_in_its_range(field, place, value):
-    batch = good_batch()
-    values = getattr(batch.fields, field)
-    values[place % len(values)] = value
-    ends = {
-        "token_ids": 199,
-        "positions": 128,
-        "cells": 50,
-        "slots": 3,
-        "sequence_slots": 3,
-        "rows": 4,
-        "row_slots": 3,
-    }
-    try:
-        check_batch(batch, slots=2, width=128, rows=50, vocabulary=199)
-    except ValueError:
-        return
-    assert (PENDING if field == "token_ids" else 0) <= value < ends[field]
-
-
-def test_a_refused_batch_changes_nothing():
-    steps = driver()
-    steps.add(PROMPTS[1])
-    steps.step([1], most=100)
-    contents = [tensor.clone() for tensor in (*steps.storage.buffers.tensors, steps.backend.program.table)]
-    with pytest.raises(ValueError, match="cell 0 is -1"):
-        steps.backend.forward(pack([Piece(2, [3], 0, [-1])]))
-    for tensor, old in zip(
-        (*steps.storage.buffers.tensors, steps.backend.program.table), contents, strict=True
-    ):
-        assert same_bits(tensor, old)
-
-
-# -- refusals and facts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
@@ -401,7 +180,7 @@ def test_an_unknown_device_is_refused():
 
 
 def test_graphs_on_a_cpu_are_refused_with_what_to_use_instead():
-    made = backend()
+    made = llama_backend()
     made.open(PoolBounds(2, 64))
     message = "^executor 'graph' needs a CUDA device; use --executor eager$"
     with pytest.raises(UnsupportedError, match=message):
@@ -412,8 +191,8 @@ def test_graphs_on_a_cpu_are_refused_with_what_to_use_instead():
 
 
 def test_triton_kernels_on_a_cpu_are_refused():
-    with pytest.raises(UnsupportedError, match="use --set backend.kernels=reference"):
-        backend(options=TorchOptions(kernels="triton"))
+    with pytest.raises(UnsupportedError, match=r"use --set backend\.kernels=reference"):
+        llama_backend(options=TorchOptions(kernels="triton"))
 
 
 def test_a_model_without_weights_is_refused():
@@ -422,14 +201,14 @@ def test_a_model_without_weights_is_refused():
 
 
 def test_opening_twice_is_refused():
-    made = backend()
+    made = llama_backend()
     made.open(PoolBounds(2, 64))
     with pytest.raises(RuntimeError, match="open already"):
         made.open(PoolBounds(2, 64))
 
 
 def test_tables_are_allocated_once_for_all_sessions():
-    made = backend()
+    made = llama_backend()
     made.open(PoolBounds(5, 65))
     assert made.program.table.shape == (6, 128)
     assert made.program.last_token.shape == (6,)
@@ -437,7 +216,7 @@ def test_tables_are_allocated_once_for_all_sessions():
 
 
 def test_conditions_are_json_and_memory_keeps_its_sources_apart():
-    made = backend()
+    made = llama_backend()
     conditions = json.loads(json.dumps(dict(made.conditions()), allow_nan=False))
     assert conditions["dtype"] == "float32"
     assert conditions["kernels"] == "reference"
@@ -451,7 +230,7 @@ def test_conditions_are_json_and_memory_keeps_its_sources_apart():
 def test_float32_products_are_not_rounded_to_tf32():
     torch.set_float32_matmul_precision("high")
     try:
-        backend()
+        llama_backend()
         assert torch.get_float32_matmul_precision() == "highest"
     finally:
         torch.set_float32_matmul_precision("highest")

@@ -81,7 +81,7 @@ def generated(module: Any, prompt: list[int], count: int) -> list[int]:
     """What transformers' own greedy `generate` makes of one prompt, end-of-text ignored."""
     with torch.inference_mode():
         made = module.generate(
-            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+            torch.tensor([prompt], device=module.device), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64, device=module.device),
             max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0,
         )  # fmt: skip
     return made[0, len(prompt) :].tolist()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor
 from musebench.backends.torch_device import CudaDevice
 from musebench.backends.torch_program import StepProgram
 from musebench.core.batch import BatchLayout
+from musebench.core.errors import UnsupportedError
 
 WARM_UPS = 2
 """Runs before a capture: kernels are compiled and libraries take their workspaces outside of the graph."""
@@ -36,12 +39,16 @@ class CudaGraphs:
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device.device)
+        self._stream = _capture_stream(device.device)
         self._pool: tuple[int, int] | None = None
         self._captured: set[CapturedStep] = set()
 
     def capture(self, program: StepProgram, layout: BatchLayout) -> CapturedStep:
-        """Capture one step of `layout`, its warm-up made of padding alone: it writes scratch and slot 0."""
+        """Capture one step of `layout`, its warm-up made of padding alone: it writes scratch and slot 0.
+
+        Raises:
+            UnsupportedError: the model does what cannot be captured, such as waiting for the device.
+        """
         buffer = self._device.upload(idle_buffer(layout))
         if not self._captured:
             # torch gives a pool up with the last graph in it, does not take its handle again, and keeps its
@@ -59,11 +66,7 @@ class CudaGraphs:
             # each capture, a good part of a second with a model loaded; a ladder has dozens.
             gc.disable()
             try:
-                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-                try:
-                    results = program(buffer, layout)
-                finally:
-                    graph.capture_end()
+                results = self._recorded(graph, program, buffer, layout)
             finally:
                 if collects:
                     gc.enable()
@@ -71,6 +74,25 @@ class CudaGraphs:
         captured = CapturedStep(layout, graph, buffer, results, program.storage.generation)
         self._captured.add(captured)
         return captured
+
+    def _recorded(
+        self, graph: torch.cuda.CUDAGraph, program: StepProgram, buffer: Tensor, layout: BatchLayout
+    ) -> Tensor:
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            results = program(buffer, layout)
+        except Exception as error:
+            with suppress(RuntimeError):  # it says that the capture failed, which is known
+                graph.capture_end()
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            reason = " ".join(str(error).split()).partition(". ")[0]
+            raise UnsupportedError(
+                f"this model's step of {layout.tokens} tokens cannot be captured ({reason}); "
+                "use --executor eager"
+            ) from error
+        graph.capture_end()
+        return results
 
     def replay(
         self, captured: CapturedStep, words: np.ndarray, layout: BatchLayout, generation: int
@@ -114,6 +136,12 @@ class CudaGraphs:
             for segment in torch.cuda.memory_snapshot()
             if tuple(segment["segment_pool_id"]) == self._pool
         )
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures on a device: libraries keep a workspace for each stream, of 32 MiB on some GPUs."""
+    return torch.cuda.Stream(device)
 
 
 def idle_buffer(layout: BatchLayout) -> np.ndarray:
