@@ -79,9 +79,10 @@ def as_model(module: Any, dtype: str = "float32") -> Model:
 
 def generated(module: Any, prompt: list[int], count: int) -> list[int]:
     """What transformers' own greedy `generate` makes of one prompt, end-of-text ignored."""
+    ids = torch.tensor([prompt], device=module.device)
     with torch.inference_mode():
         made = module.generate(
-            torch.tensor([prompt], device=module.device), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64, device=module.device),
-            max_new_tokens=count, min_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0,
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, min_new_tokens=count,
+            do_sample=False, eos_token_id=None, pad_token_id=0,
         )  # fmt: skip
     return made[0, len(prompt) :].tolist()

@@ -140,7 +140,7 @@ class CudaGraphs:
 
 @cache
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures on a device: libraries keep a workspace for each stream, of 32 MiB on some GPUs."""
+    """One for all captures on a device: libraries keep a workspace a stream, of 32 MiB on some GPUs."""
     return torch.cuda.Stream(device)
 
 

@@ -122,6 +122,11 @@ class Engine:
         """End the sequences of a failed step; the step itself was rolled back already."""
         message = str(failure)
         condemned = set(failure.sessions)
+        while self._flights:  # what is in flight was launched before the failure, and counts
+            try:
+                self._settle()
+            except StepFailed as another:
+                self.condemn(another)
         for sequence in [*self.running.all(), *self.waiting]:
             if sequence.session in condemned:
                 self._finish(sequence, FinishReason.FAILED, message)
@@ -240,7 +245,7 @@ class Engine:
     def _make_room(self, plan: StepPlan, full: PoolFull) -> None:
         """Preempt the newest running sequence; alone, the one that cannot fit ends."""
         newest = self.running.newest()
-        if newest is None or len(self.running) == 1:
+        if newest is None or len(self.running) == 1:  # nothing drains here: flights have landed
             blocked = newest or plan.sequences()[0]
             self._finish(
                 blocked, FinishReason.FAILED, f"request {blocked.request.id!r}: pool is full: {full}"

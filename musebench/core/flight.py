@@ -24,9 +24,11 @@ class Lineup:
         self.draining: tuple[Sequence, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.decoding) + len(self.prefilling)
+        """All that hold a slot, draining ones too."""
+        return len(self.decoding) + len(self.prefilling) + len(self.draining)
 
     def __bool__(self) -> bool:
+        """Whether anything is left to plan."""
         return bool(self.decoding or self.prefilling)
 
     def all(self) -> Iterator[Sequence]:

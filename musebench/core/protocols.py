@@ -256,7 +256,8 @@ class Running(Protocol):
     """The running sequences as a scheduler sees them, each list oldest admission first.
 
     `decoding` have exactly one token to compute; `prefilling` have more, or are being recomputed after a
-    preemption. Both are tuples that keep their identity from step to step while nothing changed.
+    preemption. Both are tuples that keep their identity from step to step while nothing changed. The length
+    counts all that hold a slot: sequences whose last token is on its way are in neither tuple.
     """
 
     @property
