@@ -228,13 +228,10 @@ class Engine:
         return flight
 
     def _admit(self, plan: StepPlan) -> list[Sequence]:
-        """Give slots to the waiting sequences of a plan."""
-        admitted = []
-        for sequence in plan.sequences():
-            if sequence.slot:
-                continue
+        """Give slots to the waiting sequences of a plan; they are among its prefills."""
+        admitted = [piece.sequence for piece in plan.prefills if not piece.sequence.slot]
+        for sequence in admitted:
             sequence.enter(heapq.heappop(self._free_slots))
-            admitted.append(sequence)
         return admitted
 
     def _dismiss(self, admitted: list[Sequence]) -> None:
@@ -320,7 +317,8 @@ class Engine:
         """Undo a launch: counts, lengths and cells are as before it, admitted sequences wait again."""
         self.recorder.failed_steps += 1
         table = self.table
-        for sequence, computed, length in zip(flight.sequences, flight.computed, flight.lengths, strict=True):
+        before = zip(flight.sequences, flight.computed.tolist(), flight.lengths.tolist(), strict=True)
+        for sequence, computed, length in before:
             if sequence.slot == 0:
                 continue
             table.computed[sequence.slot] = computed

@@ -87,10 +87,11 @@ class Flight:
         self.waiting = waiting
         self.running = running
         self.sequences = plan.sequences()
-        slots = np.fromiter((one.slot for one in self.sequences), np.int32, len(self.sequences))
+        slots = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
+        slots = np.concatenate([plan.decode_slots, slots])
         table = self.sequences[0].table
-        self.computed = table.computed[slots].tolist()
-        self.lengths = table.length[slots].tolist()
+        self.computed = table.computed[slots]
+        self.lengths = table.length[slots]
         self.admitted: list[Sequence] = []
         self.rows = self.in_use = self.generation = 0
         self.padded_tokens = 0
