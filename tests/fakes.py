@@ -1,4 +1,4 @@
-"""A storage and a backend without torch, whose tokens come out wrong when a cell, a table or a position is."""
+"""A storage and a backend without torch; a wrong cell, table or position makes their tokens wrong."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -380,7 +381,7 @@ def test_chunked_decodes_first_and_rotates_over_the_prompts():
     )
     served = [slices[0][0] for decodes, slices in plans if decodes == ["short"] and len(slices) > 1]
     assert len(served) > 3
-    assert all(one != after for one, after in zip(served, served[1:], strict=False))
+    assert all(one != after for one, after in itertools.pairwise(served))
     assert all(decodes == ["short"] for decodes, _ in plans[1:9])
 
 

@@ -1,4 +1,4 @@
-"""Truth of tokens: every scheduler and pool makes what transformers' `generate` makes, one prompt at a time."""
+"""Truth of tokens: every scheduler and pool makes what `generate` makes, one prompt at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_scheduler_and_pool_makes_the_tokens_of_generate(architecture):
                 registry().get("scheduler", scheduler).make({}),
                 registry().get("pool", pool).make({}, bounds, backend.storage()),
                 registry().get("executor", "eager").make({}, backend, limits),
-                backend.clock, limits, bounds.max_sessions, bounds.max_context, overlap=scheduler == "chunked",
+                backend.clock, limits, bounds.max_sessions, bounds.max_context, scheduler == "chunked",
             )  # fmt: skip
             recorder = engine.run(
                 Request(f"{len(prompt)}", prompt, NEW_TOKENS) for prompt in (prompts[3], *prompts[:3])

@@ -13,6 +13,7 @@ from step_driver import LLAMA, PROMPTS, Piece, llama_backend, llama_driver, pack
 from tiny_models import as_model, generated
 
 from musebench.backends.torch_backend import TorchBackend
+from musebench.backends.torch_compiled import CompiledCall
 from musebench.backends.torch_options import TorchOptions
 from musebench.core.batch import BatchLayout
 from musebench.core.errors import UnsupportedError, UsageError
@@ -121,6 +122,27 @@ def test_edits_of_the_cell_table_are_seen_before_the_step():
     edit = (4, 0, np.array(steps.cells[slot][:20], np.int32))
     piece = Piece(4, [5, 6], 20, [steps._free.pop(), steps._free.pop()])
     assert steps.backend.forward(pack([piece], edits=(edit,))).wait().tolist() == expected
+
+
+def test_compiled_tokens_equal_generate_and_growth_compiles_nothing():
+    """Without code generation, which takes a compiler and minutes: what is traced is the same."""
+    steps = llama_driver(rows=60)
+    assert steps.backend.compilations() == {}
+    program = steps.backend.program
+    program.model = CompiledCall(program.model, backend="aot_eager")
+    for prompt in PROMPTS:
+        steps.add(prompt)
+    steps.step((1, 2, 3), most=7)
+    steps.step((2, 3), most=30)
+    steps.grow(200)
+    steps.run({2: 6, 3: 6})
+    assert steps.backend.compilations()["compilations"] == 1
+    assert steps.backend.compilations()["compile seconds"] > 0.0
+    for slot in (2, 3):
+        prompt = PROMPTS[slot - 1]
+        assert steps.tokens[slot][len(prompt) :] == generated(
+            LLAMA, prompt, len(steps.tokens[slot]) - len(prompt)
+        )
 
 
 def test_margins_are_recorded_when_asked_for():

@@ -323,7 +323,7 @@ def test_compiled_and_captured_tokens_equal_generate():
     graph = steps.backend.capture(layout)
     compilations = None
     for step in range(11):
-        if step == 4:
+        if step == 3:
             compilations = steps.backend.compilations()["compilations"]
             steps.grow(300)
             steps.backend.drop(graph)

@@ -37,7 +37,8 @@ class DirectorySource:
 
     def claims(self, text: str) -> bool:
         path = Path(text)
-        return path.is_dir() or (not path.exists() and bool(_HUB_ID.fullmatch(text)))
+        hub = bool(_HUB_ID.fullmatch(text)) and not path.exists() and path.suffix.lower() != ".gguf"
+        return path.is_dir() or hub
 
     def facts(self, text: str, dtype: str) -> ModelFacts:
         folder = self._folder(text)
@@ -63,7 +64,7 @@ class DirectorySource:
                     folder, dtype=torch_dtype(dtype), device_map=_device_map(device), use_safetensors=True,
                     trust_remote_code=self.options.trust_remote_code,
                 )  # fmt: skip
-            except (OSError, ValueError, KeyError) as error:
+            except Exception as error:  # safetensors, transformers and torch each have their own
                 raise UnsupportedError(f"model {text!r} cannot be loaded: {_line(error)}") from error
             module = module.to(device)
         with meter.part("tokenizer"):

@@ -147,30 +147,12 @@ def _empty(shape: Shape, dtype: Any, device: str, torch: Any, transformers: Any)
     with torch.device("meta"):
         module = kind._from_config(config, dtype=dtype)
     module.to_empty(device=device)
-    _restore_buffers(module, config, device, torch)
+    with torch.no_grad():
+        for part in module.modules():
+            if next(part.named_buffers(recurse=False), None) is not None:
+                module._init_weights(part)  # transformers' own: it fills rotary frequencies and scales
     module.tie_weights()
     return module
-
-
-def _restore_buffers(module: Any, config: Any, device: str, torch: Any) -> None:
-    """Make each part that has buffers once more, on the device, and take its buffers over."""
-    for part in module.modules():
-        own = dict(part.named_buffers(recurse=False))
-        if not own:
-            continue
-        try:
-            with torch.device(device):
-                fresh = type(part)(config)
-        except TypeError as error:
-            raise UnsupportedError(
-                f"{type(part).__name__} has buffers that cannot be made again: {error}"
-            ) from error
-        for name, buffer in fresh.named_buffers(recurse=False):
-            part.register_buffer(
-                name, buffer.to(device), persistent=name not in part._non_persistent_buffers_set
-            )
-            if hasattr(part, f"original_{name}"):
-                setattr(part, f"original_{name}", buffer.to(device))
 
 
 def _draw(module: Any, seed: int, deviation: float, torch: Any) -> None:
