@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from step_driver import LLAMA, PROMPTS, Piece, llama_backend, llama_driver, pack
-from tiny_models import as_model, generated
+from step_driver import LLAMA, PROMPTS, Driver, Piece, llama_backend, llama_driver, pack
+from tiny_models import as_model, generated, tiny_module
 
 from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_compiled import CompiledCall
@@ -126,23 +126,22 @@ def test_edits_of_the_cell_table_are_seen_before_the_step():
 
 def test_compiled_tokens_equal_generate_and_growth_compiles_nothing():
     """Without code generation, which takes a compiler and minutes: what is traced is the same."""
-    steps = llama_driver(rows=60)
-    assert steps.backend.compilations() == {}
-    program = steps.backend.program
-    program.model = CompiledCall(program.model, backend="aot_eager")
+    module = tiny_module("llama", num_hidden_layers=1)
+    backend = TorchBackend(TorchOptions(), "cpu", as_model(module))
+    steps = Driver(backend, sessions=3, context=64, rows=60)
+    assert backend.compilations() == {}
+    backend.program.model = CompiledCall(backend.program.model, backend="aot_eager")
     for prompt in PROMPTS:
         steps.add(prompt)
     steps.step((1, 2, 3), most=7)
     steps.step((2, 3), most=30)
     steps.grow(200)
     steps.run({2: 6, 3: 6})
-    assert steps.backend.compilations()["compilations"] == 1
-    assert steps.backend.compilations()["compile seconds"] > 0.0
+    assert backend.compilations()["compilations"] == 1
+    assert backend.compilations()["compile seconds"] > 0.0
     for slot in (2, 3):
-        prompt = PROMPTS[slot - 1]
-        assert steps.tokens[slot][len(prompt) :] == generated(
-            LLAMA, prompt, len(steps.tokens[slot]) - len(prompt)
-        )
+        prompt, tokens = PROMPTS[slot - 1], steps.tokens[slot]
+        assert tokens[len(prompt) :] == generated(module, prompt, len(tokens) - len(prompt))
 
 
 def test_margins_are_recorded_when_asked_for():

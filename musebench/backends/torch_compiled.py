@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 import torch
+import torch.fx.experimental._config
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -24,6 +25,9 @@ class CompiledCall:
     """
 
     def __init__(self, call: ModelCall, backend: str = "inductor") -> None:
+        # Else two sizes that happen to be equal at first, of rows and tokens or of a field's place in the
+        # buffer, are taken to be one, and the step in which they differ compiles again.
+        torch.fx.experimental._config.use_duck_shape = False
         self._compiled = torch.compile(call.__call__, fullgraph=True, dynamic=True, backend=backend)
         self.count = 0
         self.seconds = 0.0
