@@ -6,7 +6,9 @@ import random
 from functools import cache
 
 import pytest
+import torch
 from tiny_models import ARCHITECTURES, as_model, generated, tiny_module
+from transformers import AutoModelForCausalLM
 
 from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_options import TorchOptions
@@ -14,8 +16,10 @@ from musebench.core.engine import Engine
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
 from musebench.core.request import FinishReason, Request
+from musebench.models.bundled import bundled_dir
 from musebench.plugin.registry import Registry
 
+BUNDLED = "bundled"
 PROMPT_TOKENS = (1, 2, 63, 300)
 NEW_TOKENS = 10
 SCHEDULERS = ("solo", "static", "continuous", "chunked")
@@ -30,13 +34,16 @@ def registry() -> Registry:
 @cache
 def case(architecture: str):
     """A model, four prompts and what `generate` makes of each."""
-    module = tiny_module(architecture, max_position_embeddings=512)
+    if architecture == BUNDLED:
+        module = AutoModelForCausalLM.from_pretrained(bundled_dir(), dtype=torch.float32)
+    else:
+        module = tiny_module(architecture, max_position_embeddings=512)
     draw = random.Random(architecture)
     prompts = [[draw.randrange(3, 199) for _ in range(count)] for count in PROMPT_TOKENS]
     return module, prompts, [generated(module, prompt, NEW_TOKENS) for prompt in prompts]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [BUNDLED, *ARCHITECTURES])
 def test_every_scheduler_and_pool_makes_the_tokens_of_generate(architecture):
     module, prompts, expected = case(architecture)
     for scheduler in SCHEDULERS:
