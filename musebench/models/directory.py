@@ -51,17 +51,17 @@ class DirectorySource:
             InputError: the folder lacks a file, or the hub cannot be reached.
             UnsupportedError: pickled weights only, or an architecture that transformers does not know.
         """
-        require_dtype(dtype)
         meter = LoadMeter(device)
         with meter.part("import"):
             import transformers
+        wanted = torch_dtype(require_dtype(dtype))
         folder = self._folder(text)
         facts = facts_from_config(_config(folder), dtype, _name(text))
         files = _weights(folder)
         with meter.part("load"), _quiet(transformers):
             try:
                 module = transformers.AutoModelForCausalLM.from_pretrained(
-                    folder, dtype=torch_dtype(dtype), device_map=_device_map(device), use_safetensors=True,
+                    folder, dtype=wanted, device_map=_device_map(device), use_safetensors=True,
                     trust_remote_code=self.options.trust_remote_code,
                 )  # fmt: skip
             except Exception as error:  # safetensors, transformers and torch each have their own

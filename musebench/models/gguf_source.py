@@ -49,14 +49,13 @@ class GGUFSource:
         meter = LoadMeter(device)
         with meter.part("import"):
             import transformers
+        wanted = torch_dtype(require_dtype(dtype))
         facts = self.facts(text, dtype)
         with meter.part("load"), _quiet(transformers):
             try:
                 module = transformers.AutoModelForCausalLM.from_pretrained(
-                    path.parent, gguf_file=path.name, dtype=torch_dtype(dtype)
+                    path.parent, gguf_file=path.name, dtype=wanted
                 ).to(device)
-            except UnsupportedError:
-                raise
             except Exception as error:
                 raise InputError(f"{path} cannot be loaded: {_line(error)}") from error
         with meter.part("tokenizer"):
