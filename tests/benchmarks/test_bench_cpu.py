@@ -15,7 +15,7 @@ import pytest
 
 NEW_TOKENS = 48
 PROMPT_TOKENS = 64
-ROUNDS = 3
+ROUNDS = 6
 
 
 @pytest.fixture(scope="module")
