@@ -3,72 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
-from fakes import FakeBackend, FakeStorage, FaultyExecutor, reference
+from fakes import (
+    POOLS,
+    SCHEDULERS,
+    FakeStorage,
+    FaultyExecutor,
+    NarrowExecutor,
+    assert_consistent,
+    assert_empty,
+    assert_right,
+    engine_of,
+    reference,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musebench.core.engine import Engine
-from musebench.core.forwards import cut_to_limits
+from musebench.core.errors import StepFailed
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits, Slice, StepPlan
-from musebench.core.planning import slice_tokens
-from musebench.core.protocols import PoolBounds
 from musebench.core.request import FinishReason, Request, Sampling
-from musebench.core.sequence import Phase, Sequence, SequenceTable
+from musebench.core.sequence import Phase, Sequence
 from musebench.executors.graph import GraphExecutor, GraphOptions
-from musebench.plugin.registry import Registry
-
-REGISTRY = Registry.installed()
-SCHEDULERS = ("solo", "static", "continuous", "chunked")
-POOLS = ("geometric", "fixed")
-LIMITS = Limits(most_prefill=16, most_sequences=4, most_tokens=24)
-
-
-def engine_of(
-    scheduler="chunked", pool="geometric", limits=LIMITS, capacity=None, context=128, overlap=False,
-    executor=None, storage=None, on_step=None, pool_options=None,
-) -> Engine:  # fmt: skip
-    bounds = PoolBounds(limits.most_sequences, context, capacity)
-    backend = FakeBackend(bounds, storage)
-    made = (executor or (lambda b, li: FaultyExecutor(NoOptions(), b, li)))(backend, limits)
-    return Engine(
-        REGISTRY.get("scheduler", scheduler).make({}),
-        REGISTRY.get("pool", pool).make(pool_options or {}, bounds, backend.storage()),
-        made, backend.clock, limits, bounds.max_sessions, context, overlap, on_step,
-    )  # fmt: skip
-
-
-def assert_empty(engine: Engine) -> None:
-    """No cell, slot or sequence is left behind."""
-    assert engine.idle
-    assert engine.pool.in_use == 0
-    assert not engine.pool.cells.held.any()
-    assert sorted(engine._free_slots) == list(range(1, engine.table.slots + 1))
-
-
-def assert_right(engine: Engine) -> None:
-    for sequence in engine.recorder.sequences:
-        made, expected = sequence.generated_tokens(), reference(sequence.request)
-        if sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
-            assert made == expected
-            stopped = bool(made) and made[-1] in sequence.request.stop_tokens
-            assert sequence.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-        else:
-            assert made == expected[: len(made)]
-        if made:
-            steps = engine.recorder.steps
-            ends = [steps[step].end for step in sequence.rest_steps[: len(made)]]
-            assert ends == sorted(ends)
-            assert sequence.first_token_seconds == ends[0]
-            assert sequence.last_token_seconds == ends[-1]
-            times = (sequence.arrival_seconds, sequence.scheduled_seconds, ends[0], ends[-1])
-            assert list(times) == sorted(times)
-            assert sequence.finish_seconds >= ends[-1]
-
 
 requests = st.lists(
     st.builds(
@@ -83,24 +42,27 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     drawn=requests,
     scheduler=st.sampled_from(SCHEDULERS),
     pool=st.sampled_from(POOLS),
     overlap=st.booleans(),
     sequences=st.integers(1, 5),
+    slots=st.integers(1, 5),
     fewest=st.sampled_from([1, 2, 5]),
     extra=st.integers(0, 30),
     tight=st.booleans(),
     failing=st.sets(st.integers(1, 30), max_size=3),
     late=st.booleans(),
+    narrow=st.booleans(),
     cancels=st.dictionaries(st.integers(0, 40), st.integers(0, 8), max_size=3),
     failing_growth=st.sets(st.integers(1, 4), max_size=1),
 )
 def test_every_run_ends_with_right_tokens_and_no_cell_lost(
-    drawn, scheduler, pool, overlap, sequences, fewest, extra, tight, failing, late, cancels, failing_growth
-):
+    drawn, scheduler, pool, overlap, sequences, slots, fewest, extra, tight, failing, late, narrow, cancels,
+    failing_growth,
+):  # fmt: skip
     limits = Limits(fewest, 2 * fewest - 1 + extra // 2, sequences, 2 * fewest - 1 + extra)
     made = [
         Request(f"r{index}", tuple(prompt), new, tuple(stops), arrival_seconds=arrival)
@@ -110,14 +72,18 @@ def test_every_run_ends_with_right_tokens_and_no_cell_lost(
     capacity = max(request.cells_needed for request in made) + 5 if tight and pool == "geometric" else None
     storage = FakeStorage(failing=tuple(failing_growth))
 
-    def cancel(engine: Engine) -> None:
+    def on_step(engine: Engine) -> None:
+        assert_consistent(engine)
         for step, index in cancels.items():
             if len(engine.recorder.steps) == step and index < len(made):
                 engine.cancel(f"r{index}")
+                assert engine._by_id[f"r{index}"].phase is Phase.FINISHED
 
+    kind = NarrowExecutor if narrow else FaultyExecutor
     engine = engine_of(
-        scheduler, pool, limits, capacity, overlap=overlap, storage=storage, on_step=cancel,
-        executor=lambda backend, own: FaultyExecutor(NoOptions(), backend, own, failing, late),
+        scheduler, pool, limits, capacity, overlap=overlap, storage=storage, on_step=on_step, slots=slots,
+        executor=lambda backend, own: kind(NoOptions(), backend, own, failing, late),
+        pool_options={"start": "4", "factor": "1.5"} if pool == "geometric" else None,
     )  # fmt: skip
     recorder = engine.run(made)
     assert all(sequence.finish_reason is not None for sequence in recorder.sequences)
@@ -127,9 +93,12 @@ def test_every_run_ends_with_right_tokens_and_no_cell_lost(
     assert len(set(sessions)) == len(made)
     if not failing and not failing_growth and not cancels:
         assert all(sequence.finish_reason.succeeded for sequence in recorder.sequences)
+    if not recorder.failed_steps:
+        assert not any(sequence.finish_reason is FinishReason.FAILED for sequence in recorder.sequences)
+    own = engine.executor.limits
     for batch in engine.executor.backend.batches:
-        assert batch.tokens <= limits.most_tokens
-        assert batch.sequences <= limits.most_sequences
+        assert batch.tokens <= own.most_tokens
+        assert batch.sequences <= min(own.most_sequences, slots)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
@@ -166,20 +135,13 @@ def test_two_long_requests_in_a_pool_of_one_and_a_half_both_finish():
     assert engine.recorder.sequences[0].preemptions == 0  # the oldest always advances
 
 
-class NarrowExecutor(FaultyExecutor):
-    def __init__(self, options, backend, limits) -> None:
-        super().__init__(options, backend, limits)
-        self.limits = Limits(most_prefill=5, most_sequences=2, most_tokens=6)
-
-
 def test_a_step_wider_than_the_program_is_cut_into_several_in_order():
     engine = engine_of(executor=lambda backend, limits: NarrowExecutor(NoOptions(), backend, limits))
     engine.run([Request(f"r{i}", range(i, i + 20), 6) for i in range(5)])
     assert_right(engine)
     assert_empty(engine)
-    for batch in engine.executor.backend.batches:
-        assert batch.tokens <= 6
-        assert batch.sequences <= 2
+    assert all(batch.tokens <= 6 for batch in engine.executor.backend.batches)
+    assert all(batch.sequences <= 2 for batch in engine.executor.backend.batches)
     assert max(sum(step.programs.values()) for step in engine.recorder.steps) > 1
 
 
@@ -296,131 +258,174 @@ def test_sampling_is_packed_per_row():
     assert fields.sample_positions.tolist() == [4, 3]
 
 
-# -- schedulers -------------------------------------------------------------------------------------------
+def test_a_request_cancelled_before_it_arrives_is_not_waited_for():
+    engine = engine_of(on_step=lambda engine: engine.cancel("far"))
+    engine.run([Request("far", range(3), 3, arrival_seconds=1e6), Request("near", range(3), 3)])
+    far, near = engine.recorder.sequences
+    assert (far.finish_reason, near.finish_reason) == (FinishReason.CANCELLED, FinishReason.LENGTH)
+    assert engine.now() < 10.0
 
 
-@given(remaining=st.integers(1, 200), budget=st.integers(1, 64), fewest=st.integers(1, 16), data=st.data())
-def test_slices_end_a_prompt_without_falling_below_the_fewest(remaining, budget, fewest, data):
-    most = data.draw(st.integers(2 * fewest - 1, 2 * fewest + 40))
-    limits = Limits(fewest, most, 4, max(most, budget))
-    first = True
-    while remaining:
-        count = slice_tokens(remaining, limits.most_tokens if not first else budget, limits)
-        if first and count == 0:
-            assert budget < min(remaining, 2 * fewest)
-            first = False
-            continue
-        assert 1 <= count <= most
-        assert count >= fewest or (first and count == remaining) or remaining < fewest
-        remaining -= count
-        first = False
+def failing_step(engine: Engine) -> list[StepFailed]:
+    """Steps to the end, trying again what failed; the failures."""
+    failures = []
+    while not engine.idle:
+        try:
+            engine.step()
+        except StepFailed as failure:
+            assert_consistent(engine)
+            failures.append(failure)
+    return failures
 
 
-def plan_strategy():
-    return st.tuples(st.integers(0, 12), st.lists(st.integers(1, 60), max_size=5)).filter(
-        lambda p: p[0] or p[1]
-    )
-
-
-@given(counts=plan_strategy(), fewest=st.integers(1, 6), extra=st.integers(0, 20), most=st.integers(1, 5))
-def test_forwards_hold_the_plan_in_order_within_the_limits(counts, fewest, extra, most):
-    decodes, prefills = counts
-    limits = Limits(fewest, 2 * fewest - 1 + extra // 2, most, 2 * fewest - 1 + extra)
-    table = SequenceTable(32)
-    sequences = [Sequence(i, Request(str(i), range(70), 1), table) for i in range(decodes + len(prefills))]
-    plan = StepPlan(
-        tuple(sequences[:decodes]),
-        tuple(Slice(one, count) for one, count in zip(sequences[decodes:], prefills, strict=True)),
-    )
-    flat = []
-    for forward in cut_to_limits(plan, limits):
-        part = forward.plan
-        assert 1 <= part.tokens <= limits.most_tokens
-        assert part.slices <= limits.most_sequences
-        flat += [(one, 1) for one in part.decodes]
-        for piece in part.prefills:
-            assert piece.count <= limits.most_prefill
-            whole = dict(zip(sequences[decodes:], prefills, strict=True))[piece.sequence]
-            assert piece.count >= min(fewest, whole)
-            flat.append((piece.sequence, piece.count))
-    joined: list[list] = []
-    for one, count in flat:
-        if joined and joined[-1][0] is one:
-            joined[-1][1] += count
-        else:
-            joined.append([one, count])
-    assert [tuple(entry) for entry in joined] == [
-        *((one, 1) for one in plan.decodes), *((piece.sequence, piece.count) for piece in plan.prefills)
-    ]  # fmt: skip
-
-
-def plans_of(scheduler: str, made: list[Request], limits: Limits) -> list[tuple[int, list[tuple[str, int]]]]:
-    """(decodes, slices) of every step."""
-    engine = engine_of(scheduler, limits=limits)
-    seen = []
-    inner = engine.scheduler.plan
-
-    def plan(*arguments):
-        made_plan = inner(*arguments)
-        seen.append(
-            ([one.request.id for one in made_plan.decodes],
-             [(piece.sequence.request.id, piece.count) for piece in made_plan.prefills])
-        )  # fmt: skip
-        return made_plan
-
-    engine.scheduler.plan = plan
-    engine.run(made)
+def test_sequences_of_a_step_that_came_back_failed_wait_in_their_order():
+    limits = Limits(most_prefill=4, most_sequences=4, most_tokens=8)
+    engine = engine_of(
+        "continuous", limits=limits, overlap=True,
+        executor=lambda backend, own: FaultyExecutor(NoOptions(), backend, own, {1}, late=True),
+    )  # fmt: skip
+    for name in "abcdef":
+        engine.submit(Request(name, range(4), 3))
+    engine.step()
+    with pytest.raises(StepFailed, match="planted at execution 1"):
+        engine.step()
+    assert [sequence.request.id for sequence in engine.waiting] == list("abcdef")
+    assert engine.pool.in_use == 0
+    assert failing_step(engine) == []
     assert_right(engine)
-    return seen
 
 
-def test_chunked_decodes_first_and_rotates_over_the_prompts():
-    limits = Limits(most_prefill=4, most_sequences=4, most_tokens=6)
-    plans = plans_of(
-        "chunked", [Request("short", range(2), 9), *(Request(n, range(30), 2) for n in "xyz")], limits
-    )
-    served = [slices[0][0] for decodes, slices in plans if decodes == ["short"] and len(slices) > 1]
-    assert len(served) > 3
-    assert all(one != after for one, after in itertools.pairwise(served))
-    assert all(decodes == ["short"] for decodes, _ in plans[1:9])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_step_can_be_tried_again_after_it_failed_part_way(pool, overlap, late):
+    engine = engine_of(
+        pool=pool, overlap=overlap,
+        executor=lambda backend, own: NarrowExecutor(NoOptions(), backend, own, set(range(4, 60, 5)), late),
+    )  # fmt: skip
+    for index in range(4):
+        engine.submit(Request(f"r{index}", range(index, index + 6), 10))
+    assert len(failing_step(engine)) > 2
+    assert all(sequence.finish_reason is FinishReason.LENGTH for sequence in engine.recorder.sequences)
+    assert_right(engine)
+    assert_empty(engine)
 
 
-def test_static_runs_a_batch_until_its_last_member_ends():
-    limits = Limits(most_prefill=16, most_sequences=2, most_tokens=32)
-    plans = plans_of(
-        "static", [Request("a", range(3), 3), Request("b", range(3), 8), Request("c", range(3), 2)], limits
-    )
-    admitted = [i for i, (_, slices) in enumerate(plans) if any(name == "c" for name, _ in slices)]
-    last_of_b = max(i for i, (decodes, _) in enumerate(plans) if "b" in decodes)
-    assert min(admitted) > last_of_b
+def test_growths_are_recorded_with_the_step_they_were_for_when_steps_failed():
+    engine = engine_of(
+        overlap=True, pool_options={"start": "2", "factor": "1.2"},
+        executor=lambda backend, own: FaultyExecutor(NoOptions(), backend, own, {2, 3}, late=True),
+    )  # fmt: skip
+    engine.run([Request(name, range(4), 12) for name in "abcdefgh"])
+    last = {growth.step: growth.rows for growth in engine.recorder.growths}
+    assert len(last) > 3
+    assert last == {step: engine.recorder.steps[step].rows for step in last}
+    assert_right(engine)
 
 
-def test_solo_runs_one_sequence_at_a_time():
-    plans = plans_of("solo", [Request(n, range(5), 4) for n in "abc"], LIMITS)
-    assert all(len(decodes) + len(slices) == 1 for decodes, slices in plans)
+def test_a_cancel_beside_a_step_that_fails_is_not_lost():
+    ended = []
+
+    def on_step(engine: Engine) -> None:
+        if len(engine.recorder.steps) == 2 and not ended:
+            ended.append(engine.cancel("b"))
+
+    engine = engine_of(
+        "continuous", overlap=True, on_step=on_step,
+        executor=lambda backend, own: FaultyExecutor(NoOptions(), backend, own, {3}, late=True),
+    )  # fmt: skip
+    engine.run([Request("a", range(4), 9), Request("b", range(4), 9, arrival_seconds=2.0)])
+    a, b = engine.recorder.sequences
+    assert ended == [True]
+    assert (a.finish_reason, b.finish_reason) == (FinishReason.FAILED, FinishReason.CANCELLED)
+    assert_empty(engine)
 
 
-def test_continuous_takes_whole_prompts_first():
-    plans = plans_of(
-        "continuous", [Request(n, range(10), 4, arrival_seconds=t) for n, t in (("a", 0), ("b", 2))], LIMITS
-    )
-    assert plans[0] == ([], [("a", 10)])
-    assert ([], [("b", 10)]) in plans
+def test_a_growth_that_fails_ends_what_was_in_the_step_and_the_rest_goes_on():
+    engine = engine_of("solo", storage=FakeStorage(most=12), pool_options={"start": "4"})
+    engine.run([Request("long", range(20), 5), Request("short", range(5), 5)])
+    long, short = engine.recorder.sequences
+    assert long.finish_reason is FinishReason.FAILED
+    assert "OutOfMemory" in long.message
+    assert short.finish_reason is FinishReason.LENGTH
+    assert_right(engine)
+    assert_empty(engine)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-@pytest.mark.parametrize("fewest", [2, 5])
-def test_the_last_slice_of_a_prompt_is_not_below_the_fewest_tokens(scheduler, fewest):
-    limits = Limits(fewest, 2 * fewest, 3, 2 * fewest + 2)
+class Careless:
+    """Admits whatever waits, without a look at the pool's room."""
+
+    name = "careless"
+
+    def plan(self, waiting, running, limits, pool):
+        free = limits.most_sequences - len(running)
+        prompts = (*running.prefilling, *waiting[:free])
+        return StepPlan(running.decoding, tuple(Slice(one, one.remaining) for one in prompts))
+
+
+def test_nobody_who_runs_ends_because_a_scheduler_admits_too_much():
+    engine = engine_of(limits=Limits(1, 200, 4, 400), capacity=45)
+    engine.scheduler = Careless()
+    engine.run([Request(name, range(10), 21) for name in "abcd"])
+    assert [sequence.finish_reason for sequence in engine.recorder.sequences] == [FinishReason.LENGTH] * 4
+    assert engine.recorder.sequences[0].preemptions == 0
+    assert_right(engine)
+    assert_empty(engine)
+
+
+class Wrong:
+    name = "wrong"
+
+    def __init__(self, make) -> None:
+        self.plan = lambda waiting, running, limits, pool: make(waiting, running)
+
+
+def whole(*sequences: Sequence) -> tuple[Slice, ...]:
+    return tuple(Slice(one, one.remaining) for one in sequences)
+
+
+def stranger() -> Sequence:
+    ended = engine_of()
+    ended.run([Request("ended", range(3), 2)])
+    return ended.recorder.sequences[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda w, r: StepPlan((), whole(*w, *w)), "planned twice"),
+        (lambda w, r: StepPlan((), tuple(Slice(one, 0) for one in w)), "a slice of 0"),
+        (lambda w, r: StepPlan((), tuple(Slice(one, 9) for one in w)), "a slice of 9"),
+        (lambda w, r: StepPlan(tuple(w)), "cannot decode"),
+        (lambda w, r: StepPlan((), (Slice(stranger(), 1),)), "a slice of 1|neither waits"),
+        (lambda w, r: StepPlan(), "planned nothing"),
+    ],
+    ids=["twice", "empty slice", "too long", "decode of a prompt", "a stranger", "nothing"],
+)
+def test_a_wrong_plan_is_named_before_anything_changed(make, message):
+    engine = engine_of()
+    engine.scheduler = Wrong(make)
+    with pytest.raises(RuntimeError, match=f"scheduler 'wrong'.*({message})"):
+        engine.run([Request(name, range(4), 3) for name in "ab"])
+    assert engine.pool.in_use == 0
+    assert len(engine._free_slots) == engine.table.slots
+    assert [sequence.phase for sequence in engine.waiting] == [Phase.WAITING] * 2
+
+
+def test_a_plan_beyond_the_limits_is_named():
+    engine = engine_of(limits=Limits(1, 4, 2, 5))
+    engine.scheduler = Wrong(lambda waiting, running: StepPlan((), whole(*waiting)))
+    with pytest.raises(RuntimeError, match="6 tokens of 2 sequences; at most 5 tokens of 2 sequences"):
+        engine.run([Request(name, range(3), 3) for name in "ab"])
+
+
+def test_the_same_run_twice_is_the_same_to_the_last_number():
     made = [
-        Request(f"p{count}", range(count), 3) for count in (1, fewest - 1 or 1, fewest, 2 * fewest + 1, 31)
+        Request(f"r{i}", tuple(range(i, i + 5 + 3 * i)), 12, (i,), arrival_seconds=i / 2) for i in range(8)
     ]
-    made = list({request.id: request for request in made}.values())
-    lengths = {request.id: len(request.prompt) for request in made}
-    for _, slices in plans_of(scheduler, made, limits):
-        for name, count in slices:
-            assert count >= min(fewest, lengths[name])
-
-
-def test_phases_are_named():
-    assert {phase.value for phase in Phase} == {"waiting", "prefill", "decode", "finished"}
+    seen = []
+    for _ in range(2):
+        engine = engine_of(capacity=60, overlap=True)
+        engine.run(made)
+        seen.append(([dataclasses.asdict(step) for step in engine.recorder.steps], engine.pool.counters()))
+    assert seen[0] == seen[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from musebench.core.errors import PoolFull, StepFailed
 from musebench.core.flight import Flight, Lineup
 from musebench.core.packing import pack
 from musebench.core.plan import Limits, StepPlan
+from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
 from musebench.core.request import FinishReason, Request
@@ -26,8 +28,9 @@ from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
 class Engine:
     """Serves requests with one scheduler, pool and executor.
 
-    `limits` are what a plan keeps; `max_sessions` slots are there. `on_step` is called after each commit
-    with the engine. With `overlap` one step may be in flight while the next is planned.
+    `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
+    is called after each commit with the engine. With `overlap` one step may be in flight while the next is
+    planned.
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class Engine:
         self.pool = pool
         self.executor = executor
         self.clock = clock
-        self.limits = limits
+        self.limits = replace(limits, most_sequences=min(limits.most_sequences, max_sessions))
         self.max_context = max_context
         self.overlap = overlap
         self.on_step = on_step
@@ -62,6 +65,7 @@ class Engine:
         self._admissions = 0
         self._steps = 0
         self._resizes_seen = len(pool.resizes)
+        self._torn = False  # a launch failed while another step was in flight
         self._origin = 0.0
 
     # -- requests -------------------------------------------------------------------------------------
@@ -84,13 +88,18 @@ class Engine:
     def cancel(self, request_id: str) -> bool:
         """End a request in whatever phase it is; False when it had ended before. Others are untouched.
 
+        What is in flight lands first; a step that fails there ends the requests in it, as in `run`.
+
         Raises:
             KeyError: no request of that id was submitted.
         """
         sequence = self._by_id[request_id]
-        self._settle()
+        self._settle_all()
         if sequence.phase is Phase.FINISHED:
             return False
+        if not sequence.slot and sequence not in self.waiting:  # or its arrival would still be waited for
+            self._future = [entry for entry in self._future if entry[2] is not sequence]
+            heapq.heapify(self._future)
         self._finish(sequence, FinishReason.CANCELLED)
         return True
 
@@ -122,11 +131,7 @@ class Engine:
         """End the sequences of a failed step; the step itself was rolled back already."""
         message = str(failure)
         condemned = set(failure.sessions)
-        while self._flights:  # what is in flight was launched before the failure, and counts
-            try:
-                self._settle()
-            except StepFailed as another:
-                self.condemn(another)
+        self._settle_all()  # what is in flight was launched before the failure, and counts
         for sequence in [*self.running.all(), *self.waiting]:
             if sequence.session in condemned:
                 self._finish(sequence, FinishReason.FAILED, message)
@@ -144,6 +149,11 @@ class Engine:
             elif self._future:
                 self.clock.sleep_until(self._origin + self._future[0][0])
             return
+        if self._torn:
+            # Part of the failed launch may have run: the device's last tokens are no longer those of the step
+            # in flight, so the host has to know them before they are wanted.
+            self._torn = False
+            self._settle()
         start = self.clock.now()
         flight = self._launch(start)
         if flight is not None:
@@ -155,12 +165,18 @@ class Engine:
         while self._flights:
             self._commit(self._flights.popleft())
 
+    def _settle_all(self) -> None:
+        """Commit what is in flight; sequences of a step that fails there end."""
+        while self._flights:
+            try:
+                self._settle()
+            except StepFailed as failure:
+                self.condemn(failure)
+
     def _arrive(self) -> None:
         now = self.now()
         while self._future and self._future[0][0] <= now:
             sequence = heapq.heappop(self._future)[2]
-            if sequence.phase is Phase.FINISHED:
-                continue
             if sequence.request.max_new_tokens == 0:
                 self._finish(sequence, FinishReason.LENGTH)
             elif message := self._refusal(sequence.request):
@@ -185,8 +201,9 @@ class Engine:
     def _launch(self, start: float) -> Flight | None:
         """Plan and launch one step; None when there was nothing to launch before flights have landed."""
         waiting_before, running_before = len(self.waiting), len(self.running)
+        offered = len(self.waiting)
         while True:
-            plan = self.scheduler.plan(tuple(self.waiting), self.running, self.limits, self.pool)
+            plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
             if plan.empty:
                 if self._flights:
                     return None
@@ -196,6 +213,10 @@ class Engine:
                     f"scheduler {self.scheduler.name!r} planned nothing with {len(self.running)} running and "
                     f"{len(self.waiting)} waiting sequences"
                 )
+            try:
+                check_plan(plan, self.running, self.limits, len(self._free_slots))
+            except ValueError as error:
+                raise RuntimeError(f"scheduler {self.scheduler.name!r} made a wrong plan: {error}") from error
             admitted = self._admit(plan)
             try:
                 cells = self.pool.reserve(plan)
@@ -204,8 +225,13 @@ class Engine:
                 self._dismiss(admitted)
                 if self._flights:
                     self._settle()  # sequences that end there give their cells back
-                    continue
-                self._make_room(plan, full)
+                    offered = len(self.waiting)
+                elif admitted and (self.running or offered > 1):
+                    # Nobody who runs makes room for one who waits: fewer are offered.
+                    offered = min(offered, len(admitted)) - 1
+                else:
+                    self._make_room(plan, full)
+                    offered = 0 if self.running else len(self.waiting)
             except Exception as error:
                 self._dismiss(admitted)
                 self.recorder.failed_steps += 1
@@ -222,6 +248,7 @@ class Engine:
             self._execute(flight, cells)
         except Exception as error:
             self._rollback(flight)
+            self._torn = True
             raise StepFailed(flight.step, _sessions(plan), error) from error
         self._steps += 1
         flight.launched = self.clock.now()
@@ -253,8 +280,12 @@ class Engine:
         newest.phase = Phase.WAITING
         newest.preemptions += 1
         self.recorder.preemptions += 1
-        place = sum(1 for one in self.waiting if 0 <= one.admitted < newest.admitted)
-        self.waiting.insert(place, newest)
+        self._requeue(newest)
+
+    def _requeue(self, sequence: Sequence) -> None:
+        """Let a sequence that was admitted before wait ahead of those that were not, the oldest first."""
+        place = sum(1 for one in self.waiting if 0 <= one.admitted < sequence.admitted)
+        self.waiting.insert(place, sequence)
 
     def _vacate(self, sequence: Sequence) -> None:
         """Give back a sequence's cells and slot; its tokens stay with it."""
@@ -329,7 +360,7 @@ class Engine:
             self._vacate(sequence)
             sequence.phase = Phase.WAITING
             if sequence not in self.waiting:
-                self.waiting.insert(0, sequence)
+                self._requeue(sequence)
         for sequence in flight.sequences:
             if sequence.slot:
                 self.running.restore(sequence)
@@ -345,6 +376,7 @@ class Engine:
             for after in reversed(later):
                 self._rollback(after)
             self._rollback(flight)
+            self._take_back_row(flight.step)
             raise StepFailed(flight.step, _sessions(flight.plan), error) from error
         end = self.clock.now()
         table, now = self.table, end - self._origin
@@ -392,6 +424,15 @@ class Engine:
         )
         if self.on_step is not None:
             self.on_step(self)
+
+    def _take_back_row(self, step: int) -> None:
+        """Steps from `step` on were launched and not committed: the next one takes that row, and with it the
+        growths that they caused, which stay."""
+        self._steps = step
+        growths = self.recorder.growths
+        for index, growth in enumerate(growths):
+            if growth.step > step:
+                growths[index] = replace(growth, step=step)
 
     def _note_margins(self, flight: Flight, keep: np.ndarray) -> None:
         sessions = {sequence.slot: sequence for sequence in flight.sequences}

@@ -9,7 +9,7 @@ import numpy as np
 from musebench.core.packing import Packed
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import StepOutput
-from musebench.core.sequence import Sequence
+from musebench.core.sequence import Phase, Sequence
 
 
 class Lineup:
@@ -60,7 +60,9 @@ class Lineup:
         """Put a sequence whose step was rolled back where its counts say."""
         self.remove(sequence)
         self.add(sequence)
+        sequence.phase = Phase.PREFILL
         if sequence.remaining == 1 and sequence.generated > 0:
+            sequence.phase = Phase.DECODE
             self.to_decode(sequence)
 
 

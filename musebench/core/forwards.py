@@ -11,9 +11,10 @@ from musebench.core.protocols import Forward
 def cut_to_limits(plan: StepPlan, limits: Limits, program: str = "") -> list[Forward]:
     """Forwards of at most `limits` that hold the plan's tokens in the plan's order.
 
-    A plan that fits is one forward, the plan itself. A prefill slice that is too long is cut so that no piece
-    falls below the fewest tokens of a prefill (which `Limits` makes always possible); a slice that is shorter
-    as it comes stays so, and whoever runs it pads.
+    A plan that fits is one forward, the plan itself. A prefill slice that is too long is cut, one piece a
+    forward (a piece starts where the one before ended, once that is computed), so that no piece falls below
+    the fewest tokens of a prefill (which `Limits` makes always possible); a slice that is shorter as it comes
+    stays so, and whoever runs it pads.
     """
     if (
         plan.tokens <= limits.most_tokens
@@ -45,5 +46,8 @@ def _parts(plan: StepPlan, limits: Limits) -> Iterator[StepPlan]:
             pieces.append(Slice(piece.sequence, count))
             left -= count
             remaining -= count
+            if remaining:  # a sequence has one slice in a forward
+                yield StepPlan(first, tuple(pieces))
+                first, pieces, left = (), [], limits.most_tokens
     if first or pieces:
         yield StepPlan(first, tuple(pieces))

@@ -33,8 +33,9 @@ def pack(
     its sequence has; that token's position is then the row's.
 
     Raises:
-        ValueError: a slice that is empty or longer than what its sequence has left to compute, or cells that
-            do not match the tokens.
+        ValueError: a slice that is empty or longer than what its sequence has left to compute, a decode of a
+            sequence that has more or less than one token left, a sequence that is in the forward twice, or
+            cells that do not match the tokens.
     """
     plan = forward.plan
     slots_d = plan.decode_slots
@@ -43,9 +44,12 @@ def pack(
     tokens = plan.tokens
     if len(cells) != tokens:
         raise ValueError(f"{len(cells)} cells for {tokens} tokens")
-    if decodes and (table.length[slots_d] - starts_d < 1).any():
-        raise ValueError("a decode has no token left to compute")
+    if decodes and (table.length[slots_d] - starts_d != 1).any():
+        raise ValueError("a decode has not exactly one token left to compute")
     sequences = plan.slices
+    slots = [*slots_d.tolist(), *(piece.sequence.slot for piece in plan.prefills)]
+    if len(set(slots)) != sequences:
+        raise ValueError("a sequence is in one forward twice")
     width = max(tokens, forward.pad_tokens)
     wanting = [
         index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from musebench.core.plan import Limits, Slice, StepPlan
 from musebench.core.protocols import Pool, Running
-from musebench.core.sequence import Sequence
+from musebench.core.sequence import Phase, Sequence
 
 
 def slice_tokens(remaining: int, budget: int, limits: Limits) -> int:
@@ -19,6 +19,47 @@ def slice_tokens(remaining: int, budget: int, limits: Limits) -> int:
     if remaining - count < limits.fewest_prefill:
         count = remaining - limits.fewest_prefill
     return count if count >= limits.fewest_prefill else 0
+
+
+def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int) -> None:
+    """Hold a scheduler's plan against what it may plan, before anything changes.
+
+    Raises:
+        ValueError: a sequence that is planned twice, that neither runs nor waits, a decode of one that
+            prefills, a slice that is empty or longer than what is left, a plan beyond the limits, or more
+            admissions than there are slots.
+    """
+    if plan.decodes is not running.decoding:
+        known = set(running.decoding)
+        for sequence in plan.decodes:
+            if sequence not in known:
+                raise ValueError(f"{sequence} cannot decode now, or is planned twice")
+            known.remove(sequence)
+    planned: set[Sequence] = set()
+    for piece in plan.prefills:
+        sequence = piece.sequence
+        if sequence in planned or sequence in plan.decodes:
+            raise ValueError(f"{sequence} is planned twice")
+        planned.add(sequence)
+        if (
+            sequence.phase is not Phase.WAITING
+            and sequence not in running.prefilling
+            and sequence not in running.decoding
+        ):
+            raise ValueError(f"{sequence} neither waits nor has anything left to plan")
+        if not 1 <= piece.count <= min(sequence.remaining, limits.most_prefill):
+            raise ValueError(
+                f"a slice of {piece.count} tokens of {sequence}, which has {sequence.remaining} left; "
+                f"a prefill takes at most {limits.most_prefill}"
+            )
+    if plan.tokens > limits.most_tokens or plan.slices > limits.most_sequences:
+        raise ValueError(
+            f"{plan.tokens} tokens of {plan.slices} sequences; at most {limits.most_tokens} tokens of "
+            f"{limits.most_sequences} sequences are allowed"
+        )
+    admitted = sum(sequence.phase is Phase.WAITING for sequence in planned)
+    if admitted > free_slots:
+        raise ValueError(f"{admitted} sequences admitted; {free_slots} slots are free")
 
 
 class PlanBuilder:
@@ -59,10 +100,11 @@ class PlanBuilder:
     def admit(self, sequence: Sequence) -> bool:
         """The first slice of a waiting sequence; False when limits or room have no place for it now.
 
-        Running sequences stay so few that every one can decode in a step and a smallest slice still fits.
+        Running sequences stay so few that when all others decode in a step, a slice of any prompt still fits:
+        2 x fewest - 1 tokens are what the worst rest of a prompt takes.
         """
         limits = self.limits
-        if self._sequences >= min(limits.most_sequences, limits.most_tokens - limits.fewest_prefill + 1):
+        if self._sequences >= min(limits.most_sequences, limits.most_tokens - 2 * limits.fewest_prefill + 2):
             return False
         if self._room is None:
             running = (*self._running.prefilling, *self._running.decoding)

@@ -52,7 +52,8 @@ class FixedPool(CellPool):
                 "--max-context"
             )
         self._run_of: dict[int, int] = {}
-        self._first = np.zeros(bounds.max_sessions + 1, np.int32)  # cell of a slot's position 0
+        # Cell of a slot's position 0; 0 where it has no run.
+        self._first = np.zeros(bounds.max_sessions + 1, np.int32)
 
     @property
     def capacity(self) -> int:
@@ -87,15 +88,19 @@ class FixedPool(CellPool):
         return self.capacity
 
     def reserve(self, plan: StepPlan) -> np.ndarray:
-        opening = [sequence.slot for sequence in plan.sequences() if sequence.slot not in self._run_of]
+        slots, counts = plan.decode_slots, np.ones(len(plan.decodes), np.int32)
+        if plan.prefills:
+            pieces = np.array([(piece.sequence.slot, piece.count) for piece in plan.prefills], np.int32)
+            slots, counts = np.concatenate([slots, pieces[:, 0]]), np.concatenate([counts, pieces[:, 1]])
+        longest = int((self.cells.held[slots] + counts).max(initial=0))
+        if longest > self.context:
+            self.refusals += 1
+            raise PoolFull(longest, self.context, self.capacity)
+        opening = slots[self._first[slots] == 0].tolist()
         runs = self._free_runs() if opening else []
         if len(opening) > len(runs):
             self.refusals += 1
             raise PoolFull(len(opening) * self.context, len(runs) * self.context, self.capacity)
-        for piece in plan.prefills:
-            end = int(self.cells.held[piece.sequence.slot]) + piece.count
-            if end > self.context:
-                raise PoolFull(end, self.context, self.capacity)
         for slot, run in zip(opening, runs, strict=False):
             self._run_of[slot] = run
             self._first[slot] = 1 + run * self.context
@@ -103,12 +108,22 @@ class FixedPool(CellPool):
             return super().reserve(plan)
         except BaseException:
             for slot in opening:
-                del self._run_of[slot]
+                self._close(slot)
             raise
 
     def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        return self._first[slots] + positions
+        cells = self._first[slots] + positions
+        # After a rewind, the cell of a position may still be a fork's; a token has no other place here.
+        shared = int(np.count_nonzero(self.cells.owners[cells]))
+        if shared:
+            self.refusals += 1
+            raise PoolFull(len(cells), len(cells) - shared, self.capacity)
+        return cells
 
     def release(self, slot: int) -> None:
         super().release(slot)
+        self._close(slot)
+
+    def _close(self, slot: int) -> None:
         self._run_of.pop(slot, None)
+        self._first[slot] = 0
