@@ -11,6 +11,7 @@ import torch
 
 from musebench.backends.batch_check import check_batch
 from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs
+from musebench.backends.packed import pack_projections
 from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
 from musebench.backends.torch_compiled import CompiledCall
@@ -59,6 +60,8 @@ class TorchBackend:
             torch.set_float32_matmul_precision("highest")
         with self._device.active():
             layers = probe(self.module)
+            pack_projections(self.module)
+            self._device.trim()  # the blocks of the weights that were packed
         self._storage = TorchStorage(layers, self._device, options.poison)
         self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
@@ -129,8 +132,9 @@ class TorchBackend:
 
     def compile(self) -> None:
         """From here on the model runs through torch.compile, which compiles a kind of step at first use."""
-        if not isinstance(self.program.model, CompiledCall):
-            self.program.model = CompiledCall(self.program.model)
+        model = self.program.model
+        if isinstance(model, TransformersCall):
+            self.program.model = CompiledCall(model)
 
     def compilations(self) -> Mapping[str, int | float]:
         model = None if self._program is None else self._program.model
