@@ -30,9 +30,9 @@ class StepContext(NamedTuple):
     """What the op needs of one step, the same for all layers but for the rows.
 
     `key_rows` and `value_rows` have one tensor a layer, [rows, Hk, D] and [rows, Hk, Dv] (for a call of one
-    layer, that layer's alone); the other tensors are int32 as in `musebench.core.batch.BatchFields`, `table` the device cell table [slots + 1, width].
-    `kernels` names an operator of `musebench.kernels.op.OPERATORS`. A named tuple, which torch.export takes
-    apart by itself.
+    layer, that layer's alone); the other tensors are int32 as in `musebench.core.batch.BatchFields`, `table`
+    the device cell table [slots + 1, width]. `kernels` names an operator of `musebench.kernels.op.OPERATORS`.
+    A named tuple, which torch.export takes apart by itself.
     """
 
     key_rows: tuple[Tensor, ...]

@@ -29,9 +29,14 @@ few: one token, several decodes, and everything else."""
 MOST_PROGRAMS = 64
 """Programs that a layer may have: kinds of step x kinds of layer. Beyond, torch would run it eagerly."""
 
-SINGLE_TOKEN = {"coordinate_descent_tuning": True}
-"""With this, inductor makes a product with one row a reduction of its own, which reads the weights faster
-than the library's product of matrices does and takes the residual's sum along."""
+SINGLE_TOKEN: dict[str, Any] = {"coordinate_descent_tuning": True, "realize_acc_reads_threshold": 1}
+"""Inductor's options for steps of one token. With the first, a product with one row becomes a reduction of
+its own, which reads the weights faster than the library's product of matrices does and takes the residual's
+sum along. The second keeps what a product reads, norms and activations, from being computed again in each of
+its programs."""
+
+SEVERAL: dict[str, Any] = {}
+"""For all other steps."""
 
 
 class CompiledCall:
@@ -53,13 +58,14 @@ class CompiledCall:
         layers = getattr(decoder, "layers", None)
         if not isinstance(layers, ModuleList):
             raise UnsupportedError(
-                f"executor 'compiled' finds no layers in {type(decoder).__name__}; use --executor eager or graph"
+                f"executor 'compiled' finds no layers in {type(decoder).__name__}; use --executor eager or "
+                "graph"
             )
         for index, layer in enumerate(layers):
             layer.forward = _LayerCall(layer, index, backend)
         for part in decoder.children():
             if part is not layers and type(part) is not torch.nn.Embedding:
-                part.forward = torch.compile(part.forward, fullgraph=True, dynamic=True, backend=backend)
+                part.forward = _compiled(part.forward, backend, SEVERAL)
         self.count = 0
         self.seconds = 0.0
 
@@ -104,6 +110,18 @@ class _LayerCall:
         )
         forward = self._single if hidden_states.shape[1] == 1 else self._several
         return forward(hidden_states, *given, **named)
+
+
+def _compiled(forward: Callable[..., Any], backend: str, options: dict[str, Any]) -> Callable[..., Any]:
+    """torch.compile; its other backends know none of inductor's options."""
+    made: Callable[..., Any] = torch.compile(
+        forward,
+        fullgraph=True,
+        dynamic=True,
+        backend=backend,
+        options=options if options and backend == "inductor" else None,
+    )
+    return made
 
 
 def _with_sequences(step: StepContext) -> StepContext:

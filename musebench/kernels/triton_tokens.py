@@ -53,7 +53,7 @@ def _largest_kernel(
     parts: tl.tensor,
     block: tl.constexpr,
 ) -> None:
-    """The largest logit of one part of one row, and the lowest token that has it. A NaN counts as infinity."""
+    """One part of one row: its largest logit, a NaN being infinity, and the lowest token that has it."""
     row, part = tl.program_id(0), tl.program_id(1)
     token = part * block + tl.arange(0, block)
     value = tl.load(

@@ -1,24 +1,28 @@
 """Where a captured decode step's time goes, kernel by kernel: run it as a script on a GPU.
 
-    PYTHONPATH=. python3 tests/gpu/profile_steps.py SHAPE[,SHAPE] SEQUENCES[,SEQUENCES] [compiled] [separate]
+    PYTHONPATH=. python3 tests/gpu/profile_steps.py SHAPE[,SHAPE] SEQUENCES[,SEQUENCES] [compiled] \\
+        [separate] [SINGLE_TOKEN={...}] [SEVERAL={...}]
 
 Contexts are 1,024 tokens in shuffled cells that hold random numbers. `compiled` compiles the model before
-capture; `separate` leaves the projections as transformers has them. The step's time is the median of events
+capture, with other options of inductor where they are given; `separate` leaves the projections as
+transformers has them. The step's time is the median of events
 around single replays; kernels' times are the profiler's, a step's average.
 """
 
 from __future__ import annotations
 
 import collections
+import json
 import statistics
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from musebench.backends import torch_backend
+from musebench.backends import torch_backend, torch_compiled
 from musebench.backends.torch_options import TorchOptions
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.protocols import PoolBounds
@@ -72,6 +76,10 @@ def kernels(run: Any) -> list[tuple[str, float, float]]:
 
 def main(shapes: str, counts: str, flags: list[str]) -> None:
     sizes = [int(part) for part in counts.split(",")]
+    for flag in flags:
+        which, _, value = flag.partition("=")
+        if value:  # inductor's options, as JSON
+            setattr(torch_compiled, which, json.loads(value))
     for shape in shapes.split(","):
         if "separate" in flags:
             torch_backend.pack_projections = lambda _: 0  # type: ignore[attr-defined]
@@ -94,15 +102,15 @@ def main(shapes: str, counts: str, flags: list[str]) -> None:
             graph = backend.capture(layout)
             ready = time.perf_counter() - start
             batch = decode_batch(layout, cells[:size])
+            replay, alone = partial(backend.replay, graph, batch), graph.graph.replay
             for _ in range(3):
-                backend.replay(graph, batch).wait()
-            median = event_seconds(lambda graph=graph, batch=batch: backend.replay(graph, batch))
-            device = event_seconds(lambda graph=graph: graph.graph.replay())
+                replay().wait()
+            median, device = event_seconds(replay), event_seconds(alone)
             print(
                 f"{shape} {size} {' '.join(flags) or 'graph'}: {median * 1e3:.3f} ms a step, graph alone "
                 f"{device * 1e3:.3f} ms; ready in {ready:.1f} s"
             )
-            rows = kernels(lambda graph=graph: graph.graph.replay())
+            rows = kernels(alone)
             print(f"  {sum(calls for _, calls, _ in rows):.0f} kernels, {sum(us for *_, us in rows):.0f} us")
             for name, calls, us in rows[:22]:
                 print(f"  {us:8.1f} us {calls:5.0f} x {us / calls:6.2f}  {name[:110]}", flush=True)
