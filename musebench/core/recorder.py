@@ -10,7 +10,11 @@ from musebench.core.sequence import Sequence
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host."""
+    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host.
+
+    `attended_cells` sums over its slices the cells of the slice's sequence up to its last token,
+    `attended_pairs` the pairs of query and cell; `logit_rows` counts next tokens.
+    """
 
     start: float
     end: float
@@ -26,6 +30,9 @@ class StepRecord:
     generation: int
     waiting: int
     running: int
+    attended_cells: int
+    attended_pairs: int
+    logit_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,11 @@ from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import Request
+from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
+
+NOT_MEASURED = Energy(None)
 
 
 def run_data(
@@ -22,9 +25,10 @@ def run_data(
     start_rows: int,
     counters: Mapping[str, int | float],
     margins: bool = False,
+    energy: Energy = NOT_MEASURED,
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
-    the executor's over it; `margins` says whether they were recorded."""
+    the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
     recorder, pool = engine.recorder, engine.pool
     growths = recorder.growths
     return RunData(
@@ -49,6 +53,8 @@ def run_data(
             ),
             counters=dict(pool.counters()),
         ),
+        energy_joules=energy.joules,
+        energy_reason=energy.reason,
         counters=dict(counters),
     )
 
@@ -115,6 +121,7 @@ def _step_columns(recorder: Recorder) -> StepColumns:
     plain = (
         "start", "end", "device_seconds", "host_seconds", "decode_tokens", "prefill_tokens", "padded_tokens",
         "sequences", "rows", "in_use", "generation", "waiting", "running",
+        "attended_cells", "attended_pairs", "logit_rows",
     )  # fmt: skip
     return StepColumns.of(
         **{name: [getattr(step, name) for step in steps] for name in plain},

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from musebench.report import metrics
+from musebench.report import metrics, roofline
 from musebench.report.metrics import Summary
 from musebench.report.schema import COMPLETE, PHASES, Report
 from musebench.report.table import DEFAULT_FORMAT, Row, Table, require_format, text, to_csv, to_json
@@ -241,6 +241,7 @@ TABLES: dict[str, Callable[[Report], Table]] = {
     "throughput": throughput,
     "latency": latency,
     "steps": steps,
+    "steps by kind": roofline.table,
     "pool": pool,
     "memory": memory,
     "memory by phase": memory_phases,
