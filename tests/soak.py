@@ -17,7 +17,7 @@ from musebench.core.protocols import PoolBounds
 from musebench.core.request import FinishReason, Request
 from musebench.models.random_source import RandomOptions, RandomSource
 
-SESSIONS, CONTEXT, CAPACITY = 48, 160, 2400
+SESSIONS, CONTEXT, CAPACITY = 48, 160, 900
 """A pool that 48 sessions of up to 160 tokens do not fit into: the newest are preempted."""
 
 

@@ -22,7 +22,7 @@ WARM_UPS = 3
 
 
 def default_device() -> str:
-    """"cuda" where torch finds one, else "cpu"."""
+    """ "cuda" where torch finds one, else "cpu"."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"

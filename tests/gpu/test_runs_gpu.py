@@ -82,10 +82,10 @@ def test_in_float32_all_executors_make_the_same_tokens_in_every_batch(ran, smoll
 @pytest.mark.parametrize("executor", ["graph", "compiled"])
 def test_a_pool_that_grows_under_graphs_makes_the_tokens_of_one_that_started_large(ran, executor):
     settings = (
-        "capitals", "--executor", executor, "--dtype", "float32", "--scheduler", "solo",
-        "--set", "workload.max_new_tokens=40",
+        "single", "--executor", executor, "--dtype", "float32", "--max-context", "256",
+        "--set", "workload.max_new_tokens=150", "--set", "workload.ignore_eos=true",
     )  # fmt: skip
-    small = ran(*settings, "--set", "pool.start=16", "--set", "pool.factor=1.25")
+    small = ran(*settings, "--set", "pool.start=16", "--set", "pool.factor=1.5")
     large = ran(*settings, "--set", "pool.start=2000")
     assert tokens(small) == tokens(large)
     assert len(large.runs[0].pool.growths) == 1, "the first allocation"
@@ -100,8 +100,8 @@ def test_a_soak_of_20000_requests_leaves_nothing_and_memory_is_flat():
     outcome = soak("cuda", "graph", 20_000, waves=40)
     assert sum(outcome.ended.values()) == 20_000
     assert outcome.ended[FinishReason.CANCELLED] > 200
-    assert outcome.preemptions > 100
-    assert outcome.growths > 40
+    assert outcome.preemptions > 50
+    assert outcome.growths > 20
     assert outcome.recaptures > 10
     # Waves of one place in the cycle of three end alike; the first cycle brings things into being.
     for place in range(3):
