@@ -82,7 +82,7 @@ def decode(hint: Any, data: Any, place: str = "") -> Any:
         if not isinstance(data, dict):
             raise _wrong(data, "an object", place)
         inner = typing.get_args(hint)[1]
-        return {key: decode(inner, entry, f"{place}.{key}") for key, entry in data.items()}
+        return {key: decode(inner, entry, f"{place}.{_key(key)}") for key, entry in data.items()}
     if dataclasses.is_dataclass(hint):
         return _record(typing.cast(type, hint), data, place)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -106,7 +106,7 @@ def _record(kind: type, data: Any, place: str) -> Any:
     dot = f"{place}." if place else ""
     for key in data:
         if key not in entries:
-            raise Mismatch(f"{dot}{key} is not known; {place or 'a report'} has {', '.join(entries)}")
+            raise Mismatch(f"{dot}{_key(key)} is not known; {place or 'a report'} has {', '.join(entries)}")
     made = {}
     for name, entry in entries.items():
         if name in data:
@@ -160,8 +160,13 @@ def _free(data: Any, place: str) -> Any:
     if isinstance(data, list):
         return [_free(entry, f"{place}[{index}]") for index, entry in enumerate(data)]
     if isinstance(data, dict):
-        return {key: _free(entry, f"{place}.{key}") for key, entry in data.items()}
+        return {key: _free(entry, f"{place}.{_key(key)}") for key, entry in data.items()}
     return data
+
+
+def _key(key: str) -> str:
+    """A key as a place in a message shows it: as it is when it is a short word, else quoted and cut."""
+    return key if len(key) <= 40 and key.isascii() and key.isprintable() else ascii(key[:40])
 
 
 def _wrong(data: Any, wanted: str, place: str) -> Mismatch:

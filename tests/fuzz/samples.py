@@ -1,0 +1,23 @@
+"""Small valid inputs, for targets and seeds."""
+
+from __future__ import annotations
+
+from report_examples import report
+
+from musebench.report import files
+
+REPORT = files.dumps(report())
+ENTRY_POINTS = b"[musebench]\nmine = my_package:plugin [extra]\n[console_scripts]\na = b:c\n"
+METADATA = b"Metadata-Version: 2.1\nName: sample\nVersion: 1.0\nRequires-Dist: x; extra == 'y'\n"
+SETTINGS = (
+    b"pool.factor=1.5",
+    b"executor.ladder=1,2,4\npool.capacity=none",
+    b"backend.poison=true\nbackend.kernels=triton",
+    b"scheduler.slice=16\ntrace.unit=ms\ntrace.skip-bad-rows=on",
+)
+CONFIG = {
+    "model_type": "llama", "hidden_size": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "num_hidden_layers": 2, "intermediate_size": 16, "vocab_size": 32, "max_position_embeddings": 64,
+    "rope_theta": 10000.0, "tie_word_embeddings": True, "sliding_window": 4,
+    "layer_types": ["full_attention", "sliding_attention"],
+}  # fmt: skip
