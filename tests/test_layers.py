@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 LAYERS = (
     ("cli",),
     ("run", "matrix"),
+    ("keeping", "testing"),
     ("report",),
     ("plugin",),
     ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),

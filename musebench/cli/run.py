@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from musebench.cli.format import format_option
 from musebench.cli.plugins import pass_registry
 from musebench.plugin.registry import Registry, parse_settings
+
+if TYPE_CHECKING:
+    from musebench.report.schema import Report
 
 
 @click.command("run")
@@ -54,6 +57,27 @@ from musebench.plugin.registry import Registry, parse_settings
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar. Without it: on a terminal."
 )
+@click.option(
+    "--step-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="End a run in which a step takes longer (compilation and capture included), with an incomplete "
+    "report.",
+)
+@click.option(
+    "--on-oom",
+    default="fail",
+    show_default=True,
+    metavar="fail|shrink",
+    help="Out of memory: fail the requests of the step, or go on with half of what a step may hold.",
+)
+@click.option(
+    "--journal/--no-journal",
+    default=None,
+    help="Write what has ended to REPORT.journal during the run, for `musebench recover`. Without it: on a "
+    "real device.",
+)
+@click.option("--trust-remote-code", is_flag=True, help="Run the code that a model's folder brings along.")
 @format_option
 @pass_registry
 @click.pass_context
@@ -63,6 +87,8 @@ def command(
     sets: tuple[str, ...],
     out: Path | None,
     progress: bool | None,
+    journal: bool | None,
+    trust_remote_code: bool,
     form: str,
     **choices: Any,
 ) -> None:
@@ -78,6 +104,7 @@ def command(
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
     """
     # torch comes with these; imported here, so that --help stays fast.
+    from musebench.cli.keeping import FileKeeper
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
@@ -86,17 +113,18 @@ def command(
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
+    if trust_remote_code:
+        sets = (*sets, "model.trust_remote_code=true")
     options = RunOptions(settings=parse_settings(list(sets)), **choices)
-    with shown(progress) as callback:
-        report = run(options, registry, callback)
-    path = files.write(report, out if out is not None else _default_path(report.id))
     checks = [component.make({}) for component in registry.components("check")]
-    click.echo(tables.show(report, form, checks))
-    click.echo(f"report: {path}", err=True)
-    context.exit(exit_code(report, checks))
 
+    def finish(report: Report, path: Path) -> int:
+        files.write(report, path)
+        click.echo(tables.show(report, form, checks))
+        click.echo(f"report: {path}", err=True)
+        return exit_code(report, checks)
 
-def _default_path(name: str) -> Path:
-    folder = Path("results")
-    folder.mkdir(exist_ok=True)
-    return folder / f"{name}.json"
+    keeper = FileKeeper(out, journal, finish)
+    with shown(progress) as callback, keeper:
+        report = run(options, registry, callback, keeper)
+    context.exit(keeper.end(report))

@@ -24,12 +24,16 @@ from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
 
+NAMED = 4
+"""Most requests that a failure names one by one."""
+
 
 class Engine:
     """Serves requests with one scheduler, pool and executor.
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
-    is called after each commit with the engine. With `overlap` one step may be in flight while the next is
+    is called after each commit with the engine; `on_failure` with each step that failed: True means that it
+    may be tried again. With `overlap` one step may be in flight while the next is
     planned.
     """
 
@@ -44,6 +48,7 @@ class Engine:
         max_context: int | None = None,
         overlap: bool = False,
         on_step: Callable[[Engine], None] | None = None,
+        on_failure: Callable[[Engine, StepFailed], bool] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.pool = pool
@@ -53,6 +58,7 @@ class Engine:
         self.max_context = max_context
         self.overlap = overlap
         self.on_step = on_step
+        self.on_failure = on_failure
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions)
         self.waiting: list[Sequence] = []
@@ -128,13 +134,24 @@ class Engine:
         return self.recorder
 
     def condemn(self, failure: StepFailed) -> None:
-        """End the sequences of a failed step; the step itself was rolled back already."""
+        """End the sequences of a failed step, if `on_failure` has no better idea; the step itself was rolled
+        back already."""
+        if self.on_failure is not None and self.on_failure(self, failure):
+            return
         message = str(failure)
+        self.recorder.failures.append(message)
         condemned = set(failure.sessions)
         self._settle_all()  # what is in flight was launched before the failure, and counts
         for sequence in [*self.running.all(), *self.waiting]:
             if sequence.session in condemned:
                 self._finish(sequence, FinishReason.FAILED, message)
+
+    def narrow(self, limits: Limits) -> None:
+        """Plan within `limits` from here on; who runs beyond them is preempted, the newest first."""
+        self._settle_all()
+        self.limits = limits
+        while len(self.running) > limits.most_sequences and (newest := self.running.newest()):
+            self._preempt(newest)
 
     def step(self) -> None:
         """Launch one step, and commit what is due. Waits for the next arrival when nothing else can be done.
@@ -235,7 +252,7 @@ class Engine:
             except Exception as error:
                 self._dismiss(admitted)
                 self.recorder.failed_steps += 1
-                raise StepFailed(self._steps, _sessions(plan), error) from error
+                raise self._failed(self._steps, plan, error, reserving=True) from error
         flight = Flight(plan, self._steps, start, waiting_before, running_before)
         flight.admitted = admitted
         flight.rows, flight.in_use, flight.generation = (
@@ -249,7 +266,7 @@ class Engine:
         except Exception as error:
             self._rollback(flight)
             self._torn = True
-            raise StepFailed(flight.step, _sessions(plan), error) from error
+            raise self._failed(flight.step, plan, error) from error
         self._steps += 1
         flight.launched = self.clock.now()
         return flight
@@ -275,12 +292,15 @@ class Engine:
                 blocked, FinishReason.FAILED, f"request {blocked.request.id!r}: pool is full: {full}"
             )
             return
-        self.running.remove(newest)
-        self._vacate(newest)
-        newest.phase = Phase.WAITING
-        newest.preemptions += 1
+        self._preempt(newest)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._vacate(sequence)
+        sequence.phase = Phase.WAITING
+        sequence.preemptions += 1
         self.recorder.preemptions += 1
-        self._requeue(newest)
+        self._requeue(sequence)
 
     def _requeue(self, sequence: Sequence) -> None:
         """Let a sequence that was admitted before wait ahead of those that were not, the oldest first."""
@@ -377,7 +397,7 @@ class Engine:
                 self._rollback(after)
             self._rollback(flight)
             self._take_back_row(flight.step)
-            raise StepFailed(flight.step, _sessions(flight.plan), error) from error
+            raise self._failed(flight.step, flight.plan, error) from error
         end = self.clock.now()
         table, now = self.table, end - self._origin
         keep = flight.kept()
@@ -428,6 +448,23 @@ class Engine:
         if self.on_step is not None:
             self.on_step(self)
 
+    def _failed(self, step: int, plan: StepPlan, error: Exception, reserving: bool = False) -> StepFailed:
+        """The failure of a step: of all that was in it, or of those whom the error blames."""
+        prefill = plan.tokens - len(plan.decodes)
+        everybody = plan.sequences()
+        names = ", ".join(repr(sequence.request.id) for sequence in everybody[:NAMED])
+        more = f" and {len(everybody) - NAMED:,} more" if len(everybody) > NAMED else ""
+        return StepFailed(
+            step,
+            getattr(error, "sessions", None) or [sequence.session for sequence in everybody],
+            error,
+            f"executor {self.executor.name!r}, {len(plan.decodes):,} decodes and {prefill:,} prefill tokens, "
+            f"of requests {names}{more}",
+            prefill,
+            plan.slices,
+            reserving,
+        )
+
     def _take_back_row(self, step: int) -> None:
         """Steps from `step` on were launched and not committed: the next one takes that row, and with it the
         growths that they caused, which stay."""
@@ -463,6 +500,7 @@ class Engine:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         sequence.phase = Phase.FINISHED
+        self.recorder.ended.append(sequence)
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
@@ -474,7 +512,3 @@ class Engine:
             last = int(sequence.rest_steps[-1])
             if 0 <= last < len(self.recorder.steps):
                 sequence.last_token_seconds = self.recorder.steps[last].end
-
-
-def _sessions(plan: StepPlan) -> list[int]:
-    return [sequence.session for sequence in plan.sequences()]

@@ -66,7 +66,9 @@ def facts_from_config(config: Mapping[str, Any], dtype: str, name: str) -> Model
     window = number("sliding_window") if config.get("use_sliding_window", True) else 0
     head_dim = number("head_dim") or hidden // heads
     if not head_dim:
-        raise InputError(f"config of model {name!r}: {heads:,} heads of a hidden size of {hidden:,} have none")
+        raise InputError(
+            f"config of model {name!r}: {heads:,} heads of a hidden size of {hidden:,} have none"
+        )
     theta = config.get("rope_theta") or 10_000.0
     if type(theta) not in (int, float) or not 0 < theta < float("inf"):
         raise InputError(f"config of model {name!r}: rope_theta is {_shown(theta)}; a number is wanted")

@@ -104,6 +104,7 @@ def register_trace_formats(register: Register) -> None:
 def register_commands(register: Register) -> None:
     for name, summary in (
         ("run", "Run a workload and report what it cost and whether its tokens are right."),
+        ("recover", "Make a report of the journal of a run that was cut off."),
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from collections.abc import Sequence as Ordered
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,9 +13,11 @@ from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import Request
+from musebench.core.sequence import Sequence, SequenceTable
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
+from musebench.report.journal import JournalEntry
 
 NOT_MEASURED = Energy(None)
 
@@ -29,33 +33,79 @@ def run_data(
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
     the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
-    recorder, pool = engine.recorder, engine.pool
-    growths = recorder.growths
+    recorder = engine.recorder
     return RunData(
         requests=_request_columns(recorder, model, margins),
         steps=_step_columns(recorder),
-        pool=PoolData(
-            policy=pool.name,
-            capacity=pool.capacity,
-            cell_bytes=storage.cell_bytes,
-            start_rows=start_rows,
-            bytes=storage.bytes,
-            most_in_use=pool.most_in_use,
-            refusals=int(pool.counters().get("refusals", 0)),
-            preemptions=recorder.preemptions,
-            growths=GrowthColumns.of(
-                step=[growth.step for growth in growths],
-                rows=[growth.rows for growth in growths],
-                bytes=[growth.bytes for growth in growths],
-                copied_bytes=[growth.resize.copied_bytes for growth in growths],
-                seconds=[growth.resize.seconds for growth in growths],
-                peak_bytes=[growth.resize.peak_bytes for growth in growths],
-            ),
-            counters=dict(pool.counters()),
-        ),
+        pool=_pool_data(engine, storage, start_rows),
         energy_joules=energy.joules,
         energy_reason=energy.reason,
         counters=dict(counters),
+    )
+
+
+class EndedSince:
+    """What a run has added since last asked, for its journal (musebench.report.journal)."""
+
+    def __init__(self, run: int, engine: Engine, storage: Storage, model: Model, margins: bool) -> None:
+        self.run = run
+        self._engine = engine
+        self._storage = storage
+        self._model = replace(model, tokenizer=None)  # no time for texts
+        self._margins = margins
+        self._start_rows = storage.rows
+        self._ended = self._steps = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether a request has ended since."""
+        return len(self._engine.recorder.ended) > self._ended
+
+    def take(self, counters: Mapping[str, int | float]) -> JournalEntry:
+        """It; `counters` are the executor's over the run."""
+        recorder = self._engine.recorder
+        added = Recorder(
+            steps=recorder.steps[self._steps :],
+            sequences=recorder.ended[self._ended :],
+            margins=recorder.margins,
+        )
+        self._steps, self._ended = len(recorder.steps), len(recorder.ended)
+        return JournalEntry(
+            run=self.run,
+            requests=_request_columns(added, self._model, self._margins),
+            steps=_step_columns(added),
+            pool=_pool_data(self._engine, self._storage, self._start_rows),
+            counters=dict(counters),
+        )
+
+
+def before_the_run(requests: Ordered[Request], model: Model) -> RequestColumns:
+    """The columns of requests of which none has been served yet."""
+    table = SequenceTable(0)
+    sequences = [Sequence(session, request, table) for session, request in enumerate(requests)]
+    return _request_columns(Recorder(sequences=sequences), replace(model, tokenizer=None), False)
+
+
+def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
+    pool, growths = engine.pool, engine.recorder.growths
+    return PoolData(
+        policy=pool.name,
+        capacity=pool.capacity,
+        cell_bytes=storage.cell_bytes,
+        start_rows=start_rows,
+        bytes=storage.bytes,
+        most_in_use=pool.most_in_use,
+        refusals=int(pool.counters().get("refusals", 0)),
+        preemptions=engine.recorder.preemptions,
+        growths=GrowthColumns.of(
+            step=[growth.step for growth in growths],
+            rows=[growth.rows for growth in growths],
+            bytes=[growth.bytes for growth in growths],
+            copied_bytes=[growth.resize.copied_bytes for growth in growths],
+            seconds=[growth.resize.seconds for growth in growths],
+            peak_bytes=[growth.resize.peak_bytes for growth in growths],
+        ),
+        counters=dict(pool.counters()),
     )
 
 

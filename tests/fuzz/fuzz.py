@@ -2,8 +2,8 @@
 
     python tests/fuzz/fuzz.py TARGET [FOLDER] [options of libFuzzer]
 
-FOLDER (default: build/fuzz) keeps the corpus, TARGET.json with what all runs together tried, and findings: one
-input for each place that raised. A finding does not end the run; a hang or too much memory does, and
+FOLDER (default: build/fuzz) keeps the corpus, TARGET.json with what all runs together tried, and findings:
+one input for each place that raised. A finding does not end the run; a hang or too much memory does, and
 libFuzzer leaves that input in FOLDER as well.
 """
 

@@ -1,4 +1,4 @@
-"""What fuzzing starts from: small valid inputs of every kind, for the mutations to begin inside the parsers."""
+"""What fuzzing starts from: small valid inputs, so that mutations begin inside the parsers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from samples import CONFIG, ENTRY_POINTS, METADATA, REPORT, SETTINGS
 from test_workload_fuzz import TRACES, YAML
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 def seeds(target: str) -> list[bytes]:
     """Valid inputs of a target."""
@@ -21,7 +22,10 @@ def seeds(target: str) -> list[bytes]:
         "report-values": [bytes([1, 6, 0, 3, 2, 1, place, 7]) for place in range(0, 32, 4)],
         "metadata": [ENTRY_POINTS + b"\n\x00\n" + METADATA, ENTRY_POINTS],
         "options": list(SETTINGS),
-        "config": [json.dumps(CONFIG).encode(), json.dumps({"text_config": CONFIG, "num_experts": 4}).encode()],
+        "config": [
+            json.dumps(CONFIG).encode(),
+            json.dumps({"text_config": CONFIG, "num_experts": 4}).encode(),
+        ],
         "config-values": [bytes([1, 1, place, 4]) for place in range(12)],
     }[target]
 

@@ -39,12 +39,14 @@ MOST_ERROR = 40_000
 """Characters of an error: an input of `fuzz.MOST_BYTES`, quoted; nothing multiplies it."""
 
 ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, "", "x", "\n", "\ud800", "1", [], [None], [[]], {},
-    {"": None}, "stop",
+    None, True, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, "", "x", "\n", "\ud800", "1",
+    [], [None], [[]], {}, {"": None}, "stop",
 )  # fmt: skip
 """Values put in the place of others."""
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="musebench-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+_FOLDER = Path(
+    tempfile.mkdtemp(prefix="musebench-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+)
 _REGISTRY = Registry.installed()
 _FORMATS = sorted(builtin_formats())
 
