@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from report_examples import report
+import dataclasses
+import json
+
+from report_examples import report, request, requests
 
 from musebench.report import files
+from musebench.report.codec import encode
+from musebench.report.journal import JournalEntry, JournalHead
 
 REPORT = files.dumps(report())
 ENTRY_POINTS = b"[musebench]\nmine = my_package:plugin [extra]\n[console_scripts]\na = b:c\n"
@@ -21,3 +26,23 @@ CONFIG = {
     "rope_theta": 10000.0, "tie_word_embeddings": True, "sliding_window": 4,
     "layer_types": ["full_attention", "sliding_attention"],
 }  # fmt: skip
+
+
+def _journal() -> bytes:
+    """A head and two entries: a journal of the sample report's first run, as it would be after each step."""
+    made = report()
+    run = made.runs[0]
+    head = JournalHead(
+        dataclasses.replace(made, runs=[], status="incomplete", message="x"),
+        requests(*(request(name) for name in run.requests.id)),
+    )
+    rest = requests(request("one", generated_tokens=2), token_ids=[3, 4], token_steps=[0, 1])
+    entries = [
+        JournalEntry(1, run.requests, run.steps, run.pool, {}),
+        JournalEntry(2, rest, run.steps, run.pool),
+    ]
+    lines = [json.dumps(encode(value)).encode() for value in (head, *entries)]
+    return b"\n".join(lines) + b"\n"
+
+
+JOURNAL = _journal()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from samples import CONFIG, ENTRY_POINTS, METADATA, REPORT, SETTINGS
+from samples import CONFIG, ENTRY_POINTS, JOURNAL, METADATA, REPORT, SETTINGS
 from test_workload_fuzz import TRACES, YAML
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -20,6 +20,10 @@ def seeds(target: str) -> list[bytes]:
         "trace": [bytes([first]) + text for text in TRACES for first in (1, 193)],
         "report": [REPORT],
         "report-values": [bytes([1, 6, 0, 3, 2, 1, place, 7]) for place in range(0, 32, 4)],
+        "journal": [JOURNAL],
+        "journal-values": [
+            bytes([row, 1, 6, 0, 3, 2, 1, place, 7]) for row in range(3) for place in range(6)
+        ],
         "metadata": [ENTRY_POINTS + b"\n\x00\n" + METADATA, ENTRY_POINTS],
         "options": list(SETTINGS),
         "config": [

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from samples import CONFIG, REPORT
+from samples import CONFIG, JOURNAL, REPORT
 
 from musebench.core.errors import MusebenchError
 from musebench.core.facts import ModelFacts
@@ -24,6 +24,7 @@ from musebench.plugin import discovery
 from musebench.plugin.registry import Registry, parse_settings
 from musebench.report import files, tables
 from musebench.report.compare import compare
+from musebench.report.journal import recover
 from musebench.report.verdict import judge
 from musebench.workload import Context
 from musebench.workload.traces import builtin_formats, read_trace
@@ -153,6 +154,27 @@ def report(data: bytes) -> None:
     allowed(act)
 
 
+def journal(data: bytes) -> None:
+    """A journal to the report that it stands for, which can be written and read."""
+    path = _FOLDER / "f.json.journal"
+    path.write_bytes(data)
+
+    def act() -> None:
+        made = recover(path)
+        judge([made])
+        assert files.loads(files.dumps(made), "again") == made
+
+    allowed(act)
+
+
+def journal_values(data: bytes) -> None:
+    """A journal with one line's values changed."""
+    lines = JOURNAL.splitlines()
+    row = data[0] % len(lines) if data else 0
+    lines[row] = json.dumps(edited(data[1:], json.loads(lines[row]))).encode()
+    journal(b"\n".join(lines) + b"\n")
+
+
 def metadata_(data: bytes) -> None:
     """A package's METADATA and entry_points.txt, as an installed distribution has them."""
     first, _, second = data.partition(b"\n\x00\n")
@@ -196,6 +218,8 @@ TARGETS: dict[str, Target] = {
     "trace": trace,
     "report": report,
     "report-values": report_values,
+    "journal": journal,
+    "journal-values": journal_values,
     "metadata": metadata_,
     "options": options,
     "config": config,
