@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from musebench.core.engine import Engine
 from musebench.core.protocols import Executor
@@ -26,8 +26,9 @@ class Keeper(Protocol):
     def note(self, entry: JournalEntry) -> None:
         """Requests have ended."""
 
-    def hung(self, report: Report) -> NoReturn:
-        """A step does not end: keep the incomplete report and end the process. Called on another thread."""
+    def hung(self, report: Report) -> None:
+        """A step does not end: keep the incomplete report, before the process is ended. Called on a thread
+        beside the one that hangs."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,13 @@ class Kept:
 
         def on_step(engine: Engine) -> None:
             if ended.anything:
-                self.keeper.note(ended.take(counters()))
+                self.keeper.note(ended.take(counters))
 
         return on_step
+
+    def rest(self, ended: EndedSince, counters: Callable[[], Mapping[str, Any]]) -> None:
+        """After a run: note what no step has noted, and what the run came to."""
+        self.keeper.note(ended.take(counters, last=True))
 
     def watch(
         self, engine: Engine, runs: list[RunData], so_far: Callable[[], RunData]

@@ -316,10 +316,10 @@ def _measure(
                 return made
             return replace(made, shrinks=shrink.times, last_limits=engine.limits)
 
-        journal = None
+        journal, counters = None, partial(counters_since, parts.executor, before)
+        ended = EndedSince(number + 1, engine, parts.backend.storage(), options.margins)
         if kept is not None and number >= 0:
-            ended = EndedSince(number + 1, engine, parts.backend.storage(), parts.model, options.margins)
-            journal = kept.journal(ended, partial(counters_since, parts.executor, before))
+            journal = kept.journal(ended, counters)
         if kept is not None and number == 0:
             head = JournalHead(kept.stub, before_the_run(parts.requests, parts.model))
             kept.keeper.begin(head, isinstance(parts.backend.clock, VirtualClock))
@@ -344,8 +344,8 @@ def _measure(
             continue
         parts.snapshots["peak"] = parts.backend.memory()
         runs.append(so_far(energy=used))
-        if journal is not None:
-            journal(engine)  # those that a failed step ended: no commit came after it
+        if kept is not None and number >= 0:
+            kept.rest(ended, counters)
         if message is not None:
             return runs, message
     return runs, None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
 
 import click
 
@@ -62,20 +60,12 @@ class FileKeeper:
             self._journal.close(remove=True)
         return code
 
-    def hung(self, report: Report) -> NoReturn:
-        """As `end`, with the message on standard error, then end the process with code 1: the thread that
-        hangs cannot be ended otherwise."""
-        try:
-            click.echo(f"musebench: error: {report.message}", err=True)
-            self.end(report)
-        except BaseException as error:
-            click.echo(
-                f"musebench: error: no report could be made: {type(error).__name__}: {error}", err=True
-            )
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
+    def hung(self, report: Report) -> None:
+        """As `end`, with the message on standard error; the journal stays where no report can be made."""
+        click.echo(f"musebench: error: {report.message}", err=True)
+        self.end(report)
+        sys.stdout.flush()
+        sys.stderr.flush()
 
     def _path(self, report: Report) -> Path:
         return FOLDER / f"{report.id}.json" if self._out is None else self._out

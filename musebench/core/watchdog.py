@@ -10,9 +10,11 @@ journal.
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 
@@ -29,7 +31,8 @@ class Watchdog:
     """A context around a run: calls `on_hang(text)` on a thread of its own when a step takes longer than
     `seconds` of the host's time. Waiting for a request to arrive is no step.
 
-    `on_hang` must not return. Compilation and capture at first use are part of their steps.
+    After `on_hang` the process ends with code 1. Compilation and capture at first use are part of their
+    steps.
     """
 
     def __init__(self, engine: Engine, seconds: float, on_hang: Callable[[str], None]) -> None:
@@ -64,8 +67,15 @@ class Watchdog:
                 seen, since = now, time.monotonic()
                 self._arm()
             elif time.monotonic() - since > self._seconds:
-                self._on_hang(self._text())
-                return
+                self._end()
+
+    def _end(self) -> None:
+        try:
+            self._on_hang(self._text())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
 
     def _progress(self) -> tuple[int, ...] | None:
         """Changes with every step that ends, in whatever way; None while nothing is to be done."""

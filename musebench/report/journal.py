@@ -12,14 +12,15 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from musebench.core.errors import InputError
+from musebench.core.request import FinishReason
 from musebench.report import files
 from musebench.report.codec import Mismatch, decode, encode
-from musebench.report.columns import PoolData, RequestColumns, RunData, StepColumns
+from musebench.report.columns import Columns, PoolData, RequestColumns, RunData, StepColumns
 from musebench.report.schema import INCOMPLETE, Report
 
 JOURNAL = 1
@@ -38,19 +39,46 @@ class JournalHead:
 
 
 @dataclass(frozen=True)
+class EndedColumns(Columns):
+    """Requests that have ended, by their `row` in the head's: what the run added to them, as in
+    `RequestColumns`. Their texts are left out: decoding them would cost time inside the run."""
+
+    FLAT: ClassVar[tuple[str, ...]] = RequestColumns.FLAT
+
+    row: list[int]
+    scheduled_seconds: list[float | None]
+    first_token_seconds: list[float | None]
+    last_token_seconds: list[float | None]
+    finish_seconds: list[float | None]
+    generated_tokens: list[int]
+    finish_reason: list[FinishReason]
+    message: list[str | None]
+    preemptions: list[int]
+    token_ids: list[int]
+    token_steps: list[int]
+    margins: list[float | None] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(count < 0 for count in self.generated_tokens):
+            raise Mismatch("generated_tokens holds a negative number")
+        total = sum(self.generated_tokens)
+        for name in self.FLAT:
+            column = getattr(self, name)
+            if column is not None and len(column) != total:
+                raise Mismatch(f"{name} has {len(column):,} values for {total:,} generated tokens")
+
+
+@dataclass(frozen=True)
 class JournalEntry:
     """Of repeat `run` (from 1): requests that have ended and steps that were committed since the entry
-    before, and the pool and the executor's counters as they are now.
-
-    A request's text is left out: decoding it would cost time inside the run. Its `token_steps` count from
-    the run's first step, as in a report.
-    """
+    before; the pool and the executor's counters as they were then, or None: not looked at again."""
 
     run: int
-    requests: RequestColumns
+    requests: EndedColumns
     steps: StepColumns
-    pool: PoolData
-    counters: dict[str, Any] = field(default_factory=dict)
+    pool: PoolData | None = None
+    counters: dict[str, Any] | None = None
 
 
 class Journal:
@@ -70,10 +98,13 @@ class Journal:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         except OSError as error:
             raise InputError(f"{path}: cannot write the journal: {error.strerror or error}") from error
-        self._write(head)
+        self._write(encode(head))
 
     def note(self, entry: JournalEntry) -> None:
-        self._write(entry)
+        """Write an entry. Inside the run's time, so its columns, plain lists all, go out as they are."""
+        values = {**vars(entry), "requests": vars(entry.requests), "steps": vars(entry.steps)}
+        values["pool"] = encode(entry.pool)
+        self._write(values)
 
     def close(self, *, remove: bool) -> None:
         """End it; `remove` when a report holds all of it. Safe to call twice."""
@@ -83,10 +114,10 @@ class Journal:
         if remove:
             self.path.unlink(missing_ok=True)
 
-    def _write(self, value: JournalHead | JournalEntry) -> None:
+    def _write(self, values: dict[str, Any]) -> None:
         if self._file is None or self.error is not None:
             return
-        line = json.dumps(encode(value), allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        line = json.dumps(values, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
         try:
             while line:
                 line = line[os.write(self._file, line) :]
@@ -170,17 +201,19 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
-    rows = {name: row for row, name in enumerate(requests.id)}
-    names = [entry.name for entry in dataclasses.fields(RequestColumns)]
-    plain = [name for name in names if name not in RequestColumns.FLAT]
-    columns = {name: list(getattr(requests, name)) for name in plain}
+    every = [entry.name for entry in dataclasses.fields(EndedColumns)]
+    plain = [name for name in every if name not in (*EndedColumns.FLAT, "row")]
+    columns = {
+        entry.name: list(getattr(requests, entry.name))
+        for entry in dataclasses.fields(RequestColumns)
+        if entry.name not in RequestColumns.FLAT
+    }
     made: dict[str, dict[int, list[Any]]] = {name: {} for name in RequestColumns.FLAT}
     for entry in entries:
         start = 0
-        for place, name in enumerate(entry.requests.id):
-            if name not in rows:
-                raise Mismatch(f"request {name!r} has ended, which is none of the first line's")
-            row = rows[name]
+        for place, row in enumerate(entry.requests.row):
+            if not 0 <= row < len(requests) or columns["finish_reason"][row] is not None:
+                raise Mismatch(f"request {row} has ended, which is none of those that had not")
             for column in plain:
                 columns[column][row] = getattr(entry.requests, column)[place]
             end = start + entry.requests.generated_tokens[place]
@@ -193,11 +226,15 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
         flat: [value for row in sorted(by_row) for value in by_row[row]] if by_row else None
         for flat, by_row in made.items()
     }
+    pools = [entry.pool for entry in entries if entry.pool is not None]
+    if not pools:
+        raise Mismatch("no entry says anything of the pool")
+    counters = [entry.counters for entry in entries if entry.counters is not None]
     return RunData(
         requests=RequestColumns.of(**columns, **flats),
         steps=_joined([entry.steps for entry in entries]),
-        pool=entries[-1].pool,
-        counters=entries[-1].counters,
+        pool=pools[-1],
+        counters=counters[-1] if counters else {},
     )
 
 

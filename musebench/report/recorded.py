@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
@@ -12,12 +12,12 @@ import numpy as np
 from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
-from musebench.core.request import Request
+from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Sequence, SequenceTable
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
-from musebench.report.journal import JournalEntry
+from musebench.report.journal import EndedColumns, JournalEntry
 
 NOT_MEASURED = Energy(None)
 
@@ -44,38 +44,69 @@ def run_data(
     )
 
 
+POOL_EVERY = 64
+"""Entries between two looks at the pool and the counters."""
+
+
 class EndedSince:
     """What a run has added since last asked, for its journal (musebench.report.journal)."""
 
-    def __init__(self, run: int, engine: Engine, storage: Storage, model: Model, margins: bool) -> None:
+    def __init__(self, run: int, engine: Engine, storage: Storage, margins: bool) -> None:
         self.run = run
         self._engine = engine
         self._storage = storage
-        self._model = replace(model, tokenizer=None)  # no time for texts
         self._margins = margins
         self._start_rows = storage.rows
-        self._ended = self._steps = 0
+        self._ended = self._steps = self._entries = 0
 
     @property
     def anything(self) -> bool:
         """Whether a request has ended since."""
         return len(self._engine.recorder.ended) > self._ended
 
-    def take(self, counters: Mapping[str, int | float]) -> JournalEntry:
-        """It; `counters` are the executor's over the run."""
+    def take(self, counters: Callable[[], Mapping[str, int | float]], last: bool = False) -> JournalEntry:
+        """It; `counters` are the executor's over the run. The `last` entry of a run has them all."""
         recorder = self._engine.recorder
-        added = Recorder(
-            steps=recorder.steps[self._steps :],
-            sequences=recorder.ended[self._ended :],
-            margins=recorder.margins,
-        )
+        added = Recorder(steps=recorder.steps[self._steps :])
+        requests = self._columns(recorder, recorder.ended[self._ended :])
+        look = last or self._entries % POOL_EVERY == 0
         self._steps, self._ended = len(recorder.steps), len(recorder.ended)
+        self._entries += 1
         return JournalEntry(
             run=self.run,
-            requests=_request_columns(added, self._model, self._margins),
+            requests=requests,
             steps=_step_columns(added),
-            pool=_pool_data(self._engine, self._storage, self._start_rows),
-            counters=dict(counters),
+            pool=_pool_data(self._engine, self._storage, self._start_rows) if look else None,
+            counters=dict(counters()) if look else None,
+        )
+
+    def _columns(self, recorder: Recorder, ended: list[Sequence]) -> EndedColumns:
+        made = [one.generated_tokens() for one in ended]
+        margins = None
+        if self._margins:
+            margins = [
+                recorder.margins.get(one.session, {}).get(place)
+                for one, tokens in zip(ended, made, strict=True)
+                for place in range(len(tokens))
+            ]
+        return EndedColumns(
+            row=[one.session for one in ended],  # sessions are issued in the order of the requests
+            scheduled_seconds=[one.scheduled_seconds for one in ended],
+            first_token_seconds=[one.first_token_seconds for one in ended],
+            last_token_seconds=[one.last_token_seconds for one in ended],
+            finish_seconds=[one.finish_seconds for one in ended],
+            generated_tokens=[len(tokens) for tokens in made],
+            finish_reason=[FinishReason(one.finish_reason or "") for one in ended],
+            message=[one.message for one in ended],
+            preemptions=[one.preemptions for one in ended],
+            token_ids=[token for tokens in made for token in tokens],
+            token_steps=[
+                step
+                for one, tokens in zip(ended, made, strict=True)
+                if one.rest_steps is not None
+                for step in one.rest_steps[: len(tokens)].tolist()
+            ],
+            margins=margins,
         )
 
 

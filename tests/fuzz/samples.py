@@ -7,9 +7,10 @@ import json
 
 from report_examples import report, request, requests
 
+from musebench.core.request import FinishReason
 from musebench.report import files
 from musebench.report.codec import encode
-from musebench.report.journal import JournalEntry, JournalHead
+from musebench.report.journal import EndedColumns, JournalEntry, JournalHead
 
 REPORT = files.dumps(report())
 ENTRY_POINTS = b"[musebench]\nmine = my_package:plugin [extra]\n[console_scripts]\na = b:c\n"
@@ -36,11 +37,14 @@ def _journal() -> bytes:
         dataclasses.replace(made, runs=[], status="incomplete", message="x"),
         requests(*(request(name) for name in run.requests.id)),
     )
-    rest = requests(request("one", generated_tokens=2), token_ids=[3, 4], token_steps=[0, 1])
-    entries = [
-        JournalEntry(1, run.requests, run.steps, run.pool, {}),
-        JournalEntry(2, rest, run.steps, run.pool),
-    ]
+    ended = EndedColumns(
+        row=[1, 0], scheduled_seconds=[0.0, 0.1], first_token_seconds=[0.1, None],
+        last_token_seconds=[0.2, None], finish_seconds=[0.2, 0.3], generated_tokens=[2, 0],
+        finish_reason=[FinishReason.STOP, FinishReason.FAILED], message=[None, "x"], preemptions=[0, 1],
+        token_ids=[3, 4], token_steps=[0, 1], margins=[0.5, None],
+    )  # fmt: skip
+    later = dataclasses.replace(ended, row=[3, 2])
+    entries = [JournalEntry(1, ended, run.steps, run.pool, {"a": 1}), JournalEntry(1, later, run.steps)]
     lines = [json.dumps(encode(value)).encode() for value in (head, *entries)]
     return b"\n".join(lines) + b"\n"
 
