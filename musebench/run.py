@@ -306,6 +306,7 @@ def _measure(
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
         message = None
+
         def so_far(
             engine: Engine = engine, start_rows: int = start_rows, before: dict[str, Any] = before,
             shrink: Shrink | None = shrink, energy: Energy = NOT_MEASURED,
