@@ -206,7 +206,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
         if kind not in kinds:
             raise UsageError(f"--set {text!r}: there is no kind {kind!r} to set; {nearest(kind, kinds)}")
         if option in settings.setdefault(kind, {}):
-            raise UsageError(f"--set {kind}.{option} is given twice; give it once")
+            name = f"{kind}.{option}" if option.isprintable() else repr(f"{kind}.{option}")
+            raise UsageError(f"--set {name} is given twice; give it once")
         settings[kind][option] = value.strip()
     return settings
 

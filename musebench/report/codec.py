@@ -17,6 +17,9 @@ from typing import Any
 
 import numpy as np
 
+MOST_BITS = 512
+"""Of a whole number: what is computed from such ones still fits a float."""
+
 _NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null",
     list: "a list", dict: "an object",
@@ -95,7 +98,7 @@ def decode(hint: Any, data: Any, place: str = "") -> Any:
         return _number(data, place)
     if type(data) is not hint:
         raise _wrong(data, _NAMES[hint], place)
-    return data
+    return _held(data, place) if hint is int else data
 
 
 def _record(kind: type, data: Any, place: str) -> Any:
@@ -135,11 +138,22 @@ def _column(inner: Any, data: list[Any], place: str) -> list[Any]:
             raise _wrong(
                 data[index], " or ".join(sorted(_NAMES[kind] for kind in kinds)), f"{place}[{index}]"
             )
+        if int in kinds:
+            numbers = [entry for entry in data if entry is not None] if optional else data
+            for number in (min(numbers, default=0), max(numbers, default=0)):
+                _held(number, place)
         return data
     return [
         None if entry is None and optional else _number(entry, f"{place}[{index}]")
         for index, entry in enumerate(data)
     ]
+
+
+def _held(number: int, place: str) -> int:
+    """A whole number that everything behind can count with."""
+    if number.bit_length() > MOST_BITS:
+        raise Mismatch(f"{place} has a number of {number.bit_length():,} bits; at most {MOST_BITS} are taken")
+    return number
 
 
 def _number(data: Any, place: str) -> float:
@@ -157,6 +171,8 @@ def _number(data: Any, place: str) -> float:
 def _free(data: Any, place: str) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         raise Mismatch(f"{place} is not a finite number")
+    if type(data) is int:
+        return _held(data, place)
     if isinstance(data, list):
         return [_free(entry, f"{place}[{index}]") for index, entry in enumerate(data)]
     if isinstance(data, dict):

@@ -241,6 +241,8 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
 def _joined(parts: list[StepColumns]) -> StepColumns:
     names = [entry.name for entry in dataclasses.fields(StepColumns) if entry.name not in StepColumns.FLAT]
     programs = sorted({name for part in parts for name in part.programs})
+    flats = [name for name in StepColumns.FLAT if name != "programs"]
+    names += [name for name in flats if all(getattr(part, name) is not None for part in parts)]
     return StepColumns.of(
         **{name: [value for part in parts for value in getattr(part, name)] for name in names},
         programs={

@@ -40,7 +40,7 @@ MOST_ERROR = 40_000
 """Characters of an error: an input of `fuzz.MOST_BYTES`, quoted; nothing multiplies it."""
 
 ODD: tuple[Any, ...] = (
-    None, True, 0, -1, 1, 2**31, 2**63, 10**30, 0.5, -0.0, 1e308, "", "x", "\n", "\ud800", "1",
+    None, True, 0, -1, 1, 2**31, 2**63, 10**30, 10**400, 0.5, -0.0, 1e308, "", "x", "\n", "\ud800", "1",
     [], [None], [[]], {}, {"": None}, "stop",
 )  # fmt: skip
 """Values put in the place of others."""

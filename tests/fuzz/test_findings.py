@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from samples import CONFIG, REPORT
 
-from musebench.core.errors import InputError, UnsupportedError
+from musebench.core.errors import InputError, UnsupportedError, UsageError
 from musebench.models.config import facts_from_config
 from musebench.models.directory import DirectoryOptions, DirectorySource
 from musebench.plugin import discovery
-from musebench.report import files
+from musebench.plugin.registry import parse_settings
+from musebench.report import files, tables
+from musebench.report.compare import compare
 from musebench.workload.traces import lines, read_trace
 
 HEAD = b"arrival,prompt_tokens,output_tokens\n"
@@ -90,6 +92,37 @@ def test_a_key_that_is_not_known_is_named_on_one_line_and_cut():
     text = str(refused.value)
     assert "choices.executor.'ver\\nsionxxx" in text
     assert len(text) < 300
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: values["runs"][0]["requests"].update(session=[10**400, 2, 3, 4, None]),
+        lambda values: values["runs"][0]["pool"].update(bytes=-(10**400)),
+        lambda values: values["runs"][0]["counters"].update(captures=10**400),
+    ],
+)
+def test_a_number_that_nothing_can_count_with_is_refused(change):
+    values = json.loads(REPORT)
+    change(values)
+    with pytest.raises(InputError, match=r"a number of 1,329 bits; at most 512 are taken"):
+        files.loads(json.dumps(values).encode(), "f.json")
+
+
+def test_times_that_add_up_to_infinity_are_missing_in_tables():
+    values = json.loads(REPORT)
+    values["costs"]["seconds"] = {"load": 1e308, "compile": 1e308, "capture": 1e308}
+    made = files.loads(json.dumps(values).encode(), "f.json")
+    shown = json.loads(compare([made, made], ["a", "b"], None).show("json"))
+    rows = [row for table in shown["tables"] for row in table["rows"] if row["name"] == "one-off time"]
+    assert [row["values"] for row in rows] == [{"a": None, "b": None}]
+    assert tables.show(made, "json")
+
+
+def test_an_option_given_twice_is_named_on_one_line():
+    with pytest.raises(UsageError) as refused:
+        parse_settings(["pool.a\x0cb=1", "pool.a\x0cb=2"])
+    assert len(str(refused.value).splitlines()) == 1
 
 
 def test_a_report_that_unpacks_to_too_much_is_not_unpacked(tmp_path, monkeypatch):
