@@ -47,13 +47,13 @@ class Kept:
 
         def on_step(engine: Engine) -> None:
             if ended.anything:
-                self.keeper.note(ended.take(counters))
+                self.keeper.note(ended.take(counters()))
 
         return on_step
 
     def rest(self, ended: EndedSince, counters: Callable[[], Mapping[str, Any]]) -> None:
         """After a run: note what no step has noted, and what the run came to."""
-        self.keeper.note(ended.take(counters, last=True))
+        self.keeper.note(ended.take(counters()))
 
     def watch(
         self, engine: Engine, runs: list[RunData], so_far: Callable[[], RunData]

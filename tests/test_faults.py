@@ -24,6 +24,7 @@ from musebench.core.shrink import Shrink, _halved
 from musebench.plugin.registry import Registry
 from musebench.report import files
 from musebench.report.journal import recover
+from musebench.report.verdict import judge
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -327,6 +328,7 @@ def test_a_step_that_hangs_ends_the_run_with_what_had_finished(tmp_path, expecte
     assert "has not ended for 1 s (--step-timeout)" in line
     assert "INVALID" in done.stdout
     assert_kept(files.read(out), expected)
+    assert not any(reason for reason in judge([files.read(out)])[0].reasons if "in use" in reason)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
@@ -353,6 +355,8 @@ def test_a_killed_run_leaves_a_journal_that_becomes_its_report(tmp_path, expecte
     assert not journal.exists()
     steps = files.read(out).runs[0].steps
     assert 0 < len(steps) <= 6
+    (reason,) = list(judge([files.read(out)])[0].reasons)  # whatever else is in it adds up
+    assert reason.startswith("the run is incomplete")
 
 
 def test_waiting_for_an_arrival_is_no_hang():
@@ -401,6 +405,8 @@ def test_every_cut_of_a_journal_is_a_report_or_refused(journalled, tmp_path):
     for end in range(head, len(data), 97):
         cut.write_bytes(data[:end])
         made = recover(cut)
+        starts = ("the run is incomplete", "none of 5 requests", "there is no request")
+        assert all(reason.startswith(starts) for reason in judge([made])[0].reasons)
         for run in made.runs:
             for name, row in tokens(dataclasses.replace(made, runs=[run])).items():
                 assert row in ([], whole[name])

@@ -14,6 +14,8 @@ MOST_LAYERS = 100_000
 MOST_SIZE = 2**40
 """Beyond any model: a config that says more is broken, and would make tables of that size."""
 
+MOST_THETA = 1e300
+
 FAMILIES = {"gemma3_text": "gemma3", "gemma3": "gemma3"}
 """model_type to the family of shapes.csv, where they differ."""
 
@@ -70,7 +72,7 @@ def facts_from_config(config: Mapping[str, Any], dtype: str, name: str) -> Model
             f"config of model {name!r}: {heads:,} heads of a hidden size of {hidden:,} have none"
         )
     theta = config.get("rope_theta") or 10_000.0
-    if type(theta) not in (int, float) or not 0 < theta < float("inf"):
+    if type(theta) not in (int, float) or not 0 < theta < MOST_THETA:
         raise InputError(f"config of model {name!r}: rope_theta is {_shown(theta)}; a number is wanted")
     shape = Shape(
         name=name, family=family, layers=layers, hidden=hidden, heads=heads,

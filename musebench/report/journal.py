@@ -72,13 +72,13 @@ class EndedColumns(Columns):
 @dataclass(frozen=True)
 class JournalEntry:
     """Of repeat `run` (from 1): requests that have ended and steps that were committed since the entry
-    before; the pool and the executor's counters as they were then, or None: not looked at again."""
+    before; the pool and the executor's counters as they were then."""
 
     run: int
     requests: EndedColumns
     steps: StepColumns
-    pool: PoolData | None = None
-    counters: dict[str, Any] | None = None
+    pool: PoolData
+    counters: dict[str, Any]
 
 
 class Journal:
@@ -102,9 +102,9 @@ class Journal:
 
     def note(self, entry: JournalEntry) -> None:
         """Write an entry. Inside the run's time, so its columns, plain lists all, go out as they are."""
-        values = {**vars(entry), "requests": vars(entry.requests), "steps": vars(entry.steps)}
-        values["pool"] = encode(entry.pool)
-        self._write(values)
+        pool = {**vars(entry.pool), "growths": vars(entry.pool.growths)}
+        requests, steps = vars(entry.requests), vars(entry.steps)
+        self._write({**vars(entry), "requests": requests, "steps": steps, "pool": pool})
 
     def close(self, *, remove: bool) -> None:
         """End it; `remove` when a report holds all of it. Safe to call twice."""
@@ -226,15 +226,11 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
         flat: [value for row in sorted(by_row) for value in by_row[row]] if by_row else None
         for flat, by_row in made.items()
     }
-    pools = [entry.pool for entry in entries if entry.pool is not None]
-    if not pools:
-        raise Mismatch("no entry says anything of the pool")
-    counters = [entry.counters for entry in entries if entry.counters is not None]
     return RunData(
         requests=RequestColumns.of(**columns, **flats),
         steps=_joined([entry.steps for entry in entries]),
-        pool=pools[-1],
-        counters=counters[-1] if counters else {},
+        pool=entries[-1].pool,
+        counters=entries[-1].counters,
     )
 
 

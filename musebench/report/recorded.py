@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
@@ -44,10 +44,6 @@ def run_data(
     )
 
 
-POOL_EVERY = 64
-"""Entries between two looks at the pool and the counters."""
-
-
 class EndedSince:
     """What a run has added since last asked, for its journal (musebench.report.journal)."""
 
@@ -57,27 +53,41 @@ class EndedSince:
         self._storage = storage
         self._margins = margins
         self._start_rows = storage.rows
-        self._ended = self._steps = self._entries = 0
+        self._pool: PoolData | None = None
+        self._ended = self._steps = 0
 
     @property
     def anything(self) -> bool:
         """Whether a request has ended since."""
         return len(self._engine.recorder.ended) > self._ended
 
-    def take(self, counters: Callable[[], Mapping[str, int | float]], last: bool = False) -> JournalEntry:
-        """It; `counters` are the executor's over the run. The `last` entry of a run has them all."""
+    def take(self, counters: Mapping[str, int | float]) -> JournalEntry:
+        """It; `counters` are the executor's over the run."""
         recorder = self._engine.recorder
         added = Recorder(steps=recorder.steps[self._steps :])
         requests = self._columns(recorder, recorder.ended[self._ended :])
-        look = last or self._entries % POOL_EVERY == 0
         self._steps, self._ended = len(recorder.steps), len(recorder.ended)
-        self._entries += 1
         return JournalEntry(
             run=self.run,
             requests=requests,
             steps=_step_columns(added),
-            pool=_pool_data(self._engine, self._storage, self._start_rows) if look else None,
-            counters=dict(counters()) if look else None,
+            pool=self._pool_now(),
+            counters=dict(counters),
+        )
+
+    def _pool_now(self) -> PoolData:
+        """The pool's numbers. Its bytes change with growths only, and cost time to ask for."""
+        engine, known = self._engine, self._pool
+        if known is None or len(known.growths) != len(engine.recorder.growths):
+            self._pool = _pool_data(engine, self._storage, self._start_rows)
+            return self._pool
+        counters = engine.pool.counters()
+        return replace(
+            known,
+            most_in_use=engine.pool.most_in_use,
+            refusals=int(counters.get("refusals", 0)),
+            preemptions=engine.recorder.preemptions,
+            counters=dict(counters),
         )
 
     def _columns(self, recorder: Recorder, ended: list[Sequence]) -> EndedColumns:

@@ -9,7 +9,6 @@ libFuzzer leaves that input in FOLDER as well.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import json
 import sys
@@ -27,6 +26,9 @@ with atheris.instrument_imports(include=["musebench", "yaml", "csv", "json", "im
 
 from seeds import seeds, words  # noqa: E402
 
+SAVE_SECONDS = 2.0
+"""Of CPU time between two savings: libFuzzer ends the process without a word."""
+
 
 class Session:
     """One run of one target: counts its inputs and keeps what they raised, each place once."""
@@ -40,7 +42,7 @@ class Session:
         self.findings: dict[str, str] = before.get("findings", {})
         self._seconds: float = before.get("cpu_seconds", 0.0)
         self._target = TARGETS[name]
-        self._start = time.process_time()
+        self._start = self._saved = time.process_time()
 
     def one(self, data: bytes) -> None:
         self.inputs += 1
@@ -55,10 +57,11 @@ class Session:
                 digest = hashlib.sha256(data).hexdigest()[:12]
                 (self.folder / f"finding-{self.name}-{digest}").write_bytes(data)
                 print(f"FINDING {self.name}: {key}: {self.findings[key]}", flush=True)
-        if self.inputs % 2_000 == 0:
+        if time.process_time() > self._saved + SAVE_SECONDS:
             self.save()
 
     def save(self) -> None:
+        self._saved = time.process_time()
         facts = {
             "inputs": self.inputs,
             "cpu_seconds": round(self._seconds + time.process_time() - self._start, 1),
@@ -79,7 +82,6 @@ def main() -> None:
     dictionary = folder / f"{name}.dict"
     dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in words(name)))
     session = Session(name, folder)
-    atexit.register(session.save)
     arguments = [
         sys.argv[0], str(corpus), f"-dict={dictionary}", f"-artifact_prefix={folder}/{name}-",
         "-timeout=20", "-rss_limit_mb=2048", "-max_len=8192", "-print_final_stats=1", *rest,

@@ -44,7 +44,10 @@ def _journal() -> bytes:
         token_ids=[3, 4], token_steps=[0, 1], margins=[0.5, None],
     )  # fmt: skip
     later = dataclasses.replace(ended, row=[3, 2])
-    entries = [JournalEntry(1, ended, run.steps, run.pool, {"a": 1}), JournalEntry(1, later, run.steps)]
+    entries = [
+        JournalEntry(1, ended, run.steps, run.pool, {"a": 1}),
+        JournalEntry(1, later, run.steps, run.pool, {}),
+    ]
     lines = [json.dumps(encode(value)).encode() for value in (head, *entries)]
     return b"\n".join(lines) + b"\n"
 

@@ -37,6 +37,7 @@ HEAD = b"arrival,prompt_tokens,output_tokens\n"
         ({"num_key_value_heads": {}}, "num_key_value_heads is {}"),
         ({"sliding_window": 0.5}, "sliding_window is 0.5"),
         ({"rope_theta": "llama"}, "rope_theta is 'llama'"),
+        ({"rope_theta": 10**400}, "rope_theta is 1000"),
         ({"rope_theta": [1.0]}, "rope_theta is [1.0]"),
         ({"layer_types": 7}, "layer_types is 7"),
         ({"layer_types": ["full_attention"]}, "a list of 2 texts is wanted"),
