@@ -82,6 +82,29 @@ def test_a_folder_runs_its_code_only_where_it_is_trusted(tmp_path, trusted):
     assert mark.exists() is trusted
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("tokenizer.json", "garbage", "the tokenizer cannot be loaded"),
+        ("tokenizer_config.json", "[1]", "the tokenizer cannot be loaded"),
+        ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is 'x'"),
+        (None, "", ""),
+    ],
+)
+def test_a_broken_file_beside_good_weights_is_named(tmp_path, name, text, named):
+    transformers = pytest.importorskip("transformers")
+    known = {key: value for key, value in CONFIG.items() if key not in ("layer_types", "sliding_window")}
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(**known)).save_pretrained(tmp_path)
+    source = DirectorySource(DirectoryOptions())
+    if name is None:
+        assert source.open(str(tmp_path), "float32", "cpu", 0).tokenizer is None
+        return
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=named) as refused:
+        source.open(str(tmp_path), "float32", "cpu", 0)
+    assert len(str(refused.value).splitlines()) == 1
+
+
 # -- reports --------------------------------------------------------------------------------------------
 
 
