@@ -46,8 +46,8 @@ class OutOfMemory(Exception):
 
     def __init__(self, needed_bytes: int | None, free_bytes: int | None, what: str) -> None:
         free = "unknown" if free_bytes is None else f"{free_bytes:,}"
-        needed = "more memory than there is" if needed_bytes is None else f"{needed_bytes:,} bytes"
-        super().__init__(f"{what} needs {needed}; {free} bytes are free")
+        needed = "more bytes than there are" if needed_bytes is None else f"{needed_bytes:,} bytes"
+        super().__init__(f"{what} needs {needed}; {free} are free")
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
         self.what = what
