@@ -299,6 +299,7 @@ class Engine:
         self._vacate(sequence)
         sequence.phase = Phase.WAITING
         sequence.preemptions += 1
+        sequence.pauses.append(self.now())
         self.recorder.preemptions += 1
         self._requeue(sequence)
 
@@ -352,6 +353,8 @@ class Engine:
                 sequence.scheduled_seconds = (
                     now if sequence.scheduled_seconds is None else sequence.scheduled_seconds
                 )
+            if len(sequence.pauses) % 2:
+                sequence.pauses.append(now)
             sequence.phase = Phase.PREFILL
             running.add(sequence)
         for piece in flight.plan.prefills:
@@ -379,6 +382,8 @@ class Engine:
             self.running.remove(sequence)
             self._vacate(sequence)
             sequence.phase = Phase.WAITING
+            if sequence.pauses and len(sequence.pauses) % 2 == 0:
+                sequence.pauses.pop()  # admitted again by this launch: still paused
             if sequence not in self.waiting:
                 self._requeue(sequence)
         for sequence in flight.sequences:

@@ -85,6 +85,7 @@ class Sequence:
         "first_token_seconds",
         "last_token_seconds",
         "message",
+        "pauses",
         "phase",
         "preemptions",
         "request",
@@ -104,6 +105,7 @@ class Sequence:
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
         self.preemptions = 0
+        self.pauses: list[float] = []  # seconds: preempted, admitted again, preempted, ...
         self.rest: np.ndarray | None = None  # generated tokens kept over a preemption, int32
         self.rest_steps: np.ndarray | None = None
         self.arrival_seconds = request.arrival_seconds

@@ -108,5 +108,8 @@ def register_commands(register: Register) -> None:
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),
+        ("plot", "Draw pictures of reports."),
+        ("report", "Show the tables of reports, or put all of them on one page."),
+        ("trace", "Turn a report into trace events for Perfetto."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)

@@ -70,9 +70,13 @@ class RequestColumns(Columns):
     Flat over all generated tokens, request after request (`generated_tokens` cuts them), or None where they
     were not kept: `token_ids`; `token_steps`, the row in `StepColumns` of the step that made the token;
     `margins`, the difference of the two largest logits.
+
+    `pauses`, a list a request (None in reports older than it): seconds at which it was preempted, admitted
+    again, preempted again, and so on; of odd length when it ended while it was out.
     """
 
-    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
+    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins", "pauses")
+    PER_TOKEN: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
 
     id: list[str]
     session: list[int | None]
@@ -95,6 +99,7 @@ class RequestColumns(Columns):
     token_ids: list[int] | None = None
     token_steps: list[int] | None = None
     margins: list[float | None] | None = None
+    pauses: list[list[float]] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -107,10 +112,12 @@ class RequestColumns(Columns):
             if (low := min(getattr(self, name), default=0)) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
         total = sum(self.generated_tokens)
-        for name in self.FLAT:
+        for name in self.PER_TOKEN:
             column = getattr(self, name)
             if column is not None and len(column) != total:
                 raise Mismatch(f"{name} has {len(column):,} values for {total:,} generated tokens")
+        if self.pauses is not None and len(self.pauses) != len(self):
+            raise Mismatch(f"pauses has {len(self.pauses):,} lists for {len(self):,} requests")
 
 
 @dataclass(frozen=True)

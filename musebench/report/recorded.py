@@ -196,6 +196,7 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool) -> Request
         tags=[dict(sequence.request.tags) for sequence in sequences],
         token_ids=[token for tokens in made for token in tokens],
         token_steps=[step for row in steps for step in row],
+        pauses=[list(sequence.pauses) for sequence in sequences],
         margins=gaps,
     )
 

@@ -1,0 +1,93 @@
+"""Time of a step against its tokens and its sequences, by what it holds, with the floor where it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from musebench.report import series
+from musebench.report.entries import Entry
+from musebench.report.plots import Settings
+from musebench.report.plots.style import COLOURS, SHAPES, empty, framed, panel_title, seconds_axis
+from musebench.report.table import pretty
+
+MOST_POINTS = 2500
+LOOKS = {kind: (COLOURS[place], SHAPES[place]) for kind, place in zip(series.KINDS, (0, 2, 1), strict=True)}
+
+
+def draw(entries: Sequence[Entry], settings: Settings) -> Figure:
+    """Two panels a report: over the tokens of a step (padding included), and over its sequences."""
+    notes = []
+    if settings.bytes_per_second is not None:
+        notes.append(
+            "floor of steps that only decode: (weight bytes + bytes of the cells in use) / "
+            f"{pretty(settings.bytes_per_second / 1e12, '')} TB/s"
+        )
+    most = max(len(entry.report.runs[settings.run].steps) for entry in entries)
+    if most > MOST_POINTS:
+        notes.append(f"of the steps of a report about {MOST_POINTS:,} are drawn, evenly spread")
+    figure, panels = framed("Time of a step", entries, len(entries), 2, 2.7, notes)
+    for entry, pair in zip(entries, panels, strict=True):
+        pair[0].set_title(panel_title(entry, entries))
+        _panels(pair, entry, settings)
+    handles = {
+        name: handle
+        for pair in panels
+        for handle, name in zip(*pair[1].get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=4)
+    return figure
+
+
+def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
+    run = entry.report.runs[settings.run]
+    steps = run.steps
+    if not len(steps):
+        for axes in pair:
+            empty(axes, "no step was made")
+        return
+    seconds, what = series.step_seconds(run)
+    kinds = series.step_kinds(run)
+    places = series.thinned(len(steps), MOST_POINTS)
+    tokens = np.asarray(steps.decode_tokens) + np.asarray(steps.prefill_tokens)
+    tokens = tokens + np.asarray(steps.padded_tokens)
+    floor = None
+    if settings.bytes_per_second is not None:
+        floor = series.floor_seconds(entry.report, run, settings.bytes_per_second)
+    for axes, over, name in (
+        (pair[0], tokens, "tokens of the step, padding included"),
+        (pair[1], np.asarray(steps.sequences), "sequences in the step"),
+    ):
+        for number, kind in enumerate(series.KINDS):
+            colour, shape = LOOKS[kind]
+            mine = places[kinds[places] == number]
+            if not len(mine):
+                continue
+            axes.scatter(
+                over[mine], seconds[mine], s=11, marker=shape, facecolors="none", edgecolors=colour,
+                linewidths=0.7, label=kind,
+            )  # fmt: skip
+        if floor is not None:
+            mine = places[kinds[places] == 0]
+            order = mine[np.argsort(over[mine], kind="stable")]
+            axes.plot(
+                over[order],
+                floor[order],
+                ".",
+                color=COLOURS[6],
+                markersize=2,
+                linestyle="none",
+                label="floor",
+            )
+        axes.set_xlabel(name)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
+        seconds_axis(axes.yaxis)
+        axes.yaxis.set_minor_formatter("")
+    pair[0].set_ylabel(what)
+    counts = [(kind, int((kinds == number).sum())) for number, kind in enumerate(series.KINDS)]
+    pair[1].set_title("steps: " + ", ".join(f"{count:,} {kind}" for kind, count in counts if count))
