@@ -81,8 +81,7 @@ def _panel(
         if not own and index in best:
             axes.annotate(line_name(entry), (rate, price), (4, 4), textcoords="offset points", fontsize=7)
     axes.set_xlabel("output tokens per second")
-    axes.margins(0.12)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
+    axes.set_ylim(0, max(price for *_, price in points) * 1.15 or 1.0)
+    axes.set_xlim(0, max(rate for _, _, rate, _ in points) * 1.1 or 1.0)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     count_axis(axes.xaxis)
