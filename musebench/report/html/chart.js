@@ -331,7 +331,7 @@ class Chart {
     const across = Math.min(Math.max((spot.from + Math.min(spot.to, this.box.right)) / 2, this.box.left), this.box.right);
     this.over.append(shape("circle", { class: "here", cx: short(across), cy: short(spot.up), r: 6 }));
     this.tip.textContent = this.options.tip(spot.layer, spot.index);
-    const top = this.svg.offsetTop + spot.up;
+    const top = this.svg.getBoundingClientRect().top - this.figure.getBoundingClientRect().top + spot.up;
     this.tip.style.left = "0px";
     const room = this.width - this.tip.offsetWidth - 4;
     this.tip.style.left = `${Math.max(Math.min(across + 12, room), 0)}px`;

@@ -82,7 +82,8 @@ NUMBERS: tuple[Column, ...] = (
 
 
 def table(entries: Sequence[Entry], baseline: int) -> Overview:
-    """Speed of an INVALID report is struck out, sorted last and compared with nothing."""
+    """Speed of an INVALID report is struck out, sorted last and compared with nothing; a report of another
+    model or workload is not compared at all, one of another device not in speed."""
     every = [facts(entry.report) for entry in entries]
     differing = {name for name in (*CHOSEN, *GIVEN) if len({one.get(name) for one in every}) > 1}
     chosen = [name for name in CHOSEN if name in differing]
@@ -102,9 +103,10 @@ def table(entries: Sequence[Entry], baseline: int) -> Overview:
         for column, values in numbers:
             value, start = values[place], values[baseline]
             struck = column.speed and not entry.judgement.valid
-            compared = place != baseline and not (
-                column.speed and not (entry.judgement.valid and entries[baseline].judgement.valid)
-            )
+            compared = place != baseline and _same(every[place], every[baseline], ("model", "workload"))
+            if column.speed:
+                both_valid = entry.judgement.valid and entries[baseline].judgement.valid
+                compared &= both_valid and _same(every[place], every[baseline], ("device",))
             cells.append(
                 Cell(
                     pretty(value, column.unit),
@@ -149,6 +151,10 @@ def _numbers(entries: Sequence[Entry]) -> list[tuple[Column, list[Value]]]:
 def _fact(facts_of_one: dict[str, str], name: str) -> Cell:
     shown = facts_of_one.get(name, "").removeprefix(f"{name} ")
     return Cell(shown, shown)
+
+
+def _same(one: dict[str, str], other: dict[str, str], names: Sequence[str]) -> bool:
+    return all(one[name] == other[name] for name in names)
 
 
 def _change(start: Value, value: Value) -> str:

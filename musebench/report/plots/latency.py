@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from musebench.report import series
 from musebench.report.entries import Entry
 from musebench.report.plots import Settings
-from musebench.report.plots.style import COLOURS, DASHES, empty, framed, line_name, seconds_axis
+from musebench.report.plots.style import (
+    COLOURS,
+    DASHES,
+    empty,
+    framed,
+    line_name,
+    log_seconds_axis,
+    seconds_axis,
+)
 
 MOST_POINTS = 800
 SHOWN = (("ITL", "from one token to the next (ITL)"), ("TTFT", "to the first token (TTFT)"))
@@ -53,7 +61,8 @@ def _panel(axes: Axes, entries: Sequence[Entry], name: str) -> None:
         return
     if axes.dataLim.x0 > 0:
         axes.set_xscale("log")
-        axes.xaxis.set_minor_formatter("")
-    seconds_axis(axes.xaxis)
+        log_seconds_axis(axes.xaxis)
+    else:
+        seconds_axis(axes.xaxis)
     axes.set_ylim(0, 1.03)
     axes.set_yticks(TICKS, [f"{tick:.0%}" for tick in TICKS])

@@ -17,7 +17,7 @@ from musebench.report.plots.style import (
     count_axis,
     empty,
     framed,
-    seconds_axis,
+    log_seconds_axis,
 )
 
 NOTHING = "no two valid reports of one choice\nwith requests that arrive over time"
@@ -48,8 +48,7 @@ def draw(entries: Sequence[Entry], settings: Settings) -> Figure:
         axes.set_title({"ttft": "TTFT", "tpot": "TPOT", "reached": "TTFT against throughput"}[name])
         axes.set_xlabel(x_label)
         axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter("")
-        seconds_axis(axes.yaxis)
+        log_seconds_axis(axes.yaxis)
         count_axis(axes.xaxis)
     handles, names = panels[0][0].get_legend_handles_labels()
     if handles:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from musebench.report import series
 from musebench.report.entries import Entry
 from musebench.report.plots import Settings
-from musebench.report.plots.style import COLOURS, SHAPES, empty, framed, panel_title, seconds_axis
+from musebench.report.plots.style import COLOURS, SHAPES, empty, framed, log_seconds_axis, panel_title
 from musebench.report.table import pretty
 
 MOST_POINTS = 2500
@@ -86,8 +86,7 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
-        seconds_axis(axes.yaxis)
-        axes.yaxis.set_minor_formatter("")
+        log_seconds_axis(axes.yaxis)
     pair[0].set_ylabel(what)
     counts = [(kind, int((kinds == number).sum())) for number, kind in enumerate(series.KINDS)]
     pair[1].set_title("steps: " + ", ".join(f"{count:,} {kind}" for kind, count in counts if count))

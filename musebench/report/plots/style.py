@@ -14,8 +14,9 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from musebench.report.entries import Entry, common_facts, own_facts
 from musebench.report.table import pretty
@@ -28,6 +29,7 @@ WIDTH_INCHES = 7.2
 DOTS_PER_INCH = 150
 CAPTION_LETTERS = 132
 LINE_INCHES = 0.165
+FEW_DECADES = 60.0
 
 
 @contextmanager
@@ -105,9 +107,19 @@ def line_name(entry: Entry) -> str:
     return _plain(entry.name)
 
 
-def seconds_axis(axis: object) -> None:
+def seconds_axis(axis: Axis) -> None:
     """Show an axis of seconds with ms and µs where they read better."""
-    axis.set_major_formatter(EngFormatter("s"))  # type: ignore[attr-defined]
+    axis.set_major_formatter(EngFormatter("s"))
+
+
+def log_seconds_axis(axis: Axis) -> None:
+    """A logarithmic axis of seconds, called when all is drawn: 1, 2 and 5 of every decade are named where
+    there are few decades, else the decades."""
+    low, high = axis.get_view_interval()
+    few = low > 0 and high / low < FEW_DECADES
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_minor_formatter(NullFormatter())
+    seconds_axis(axis)
 
 
 def bytes_axis(axes: Axes) -> None:
@@ -120,8 +132,8 @@ def bytes_axis(axes: Axes) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: pretty(int(value), "bytes")))
 
 
-def count_axis(axis: object) -> None:
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))  # type: ignore[attr-defined]
+def count_axis(axis: Axis) -> None:
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def empty(axes: Axes, why: str) -> None:
