@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from musebench.core.clock import VirtualClock
 from musebench.core.engine import Engine
-from musebench.core.errors import UsageError
+from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.options import nearest
 from musebench.core.plan import Limits
+from musebench.core.profiling import Activity
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
 from musebench.core.request import Request
 from musebench.core.shrink import Shrink
@@ -89,6 +90,18 @@ class RunOptions:
 
 
 @dataclass
+class Profile:
+    """What `run` fills when it is handed one: a run more, after the measured ones and in no report, with what
+    was recorded in its first `steps` steps. None and empty when the measured runs did not end well, or with
+    `trouble` in one line."""
+
+    steps: int = 200
+    run: RunData | None = None
+    activities: list[Activity] = field(default_factory=list)
+    trouble: str | None = None
+
+
+@dataclass
 class _Parts:
     """What a run is put together from."""
 
@@ -110,6 +123,7 @@ def run(
     registry: Registry,
     progress: Progress | None = None,
     keeper: Keeper | None = None,
+    profile: Profile | None = None,
 ) -> Report:
     """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
 
@@ -125,6 +139,8 @@ def run(
         raise UsageError(f"--on-oom is {options.on_oom!r}; {nearest(options.on_oom, ON_OOM)}")
     if options.step_timeout is not None and (keeper is None or not 0 < options.step_timeout < 1e6):
         raise UsageError(f"--step-timeout is {options.step_timeout}; seconds above 0 are wanted")
+    if profile is not None:
+        _require_profiler(options, registry)
     parts = _assemble(options, registry)
     try:
         stub = new_report(
@@ -141,6 +157,8 @@ def run(
             graphs=getattr(parts.backend, "graph_pool_bytes", 0),
         )
         conditions = _conditions(options, parts)
+        if profile is not None and message is None:
+            _profile(options, registry, parts, profile)
     finally:
         trouble = _close(parts)
     parts.snapshots["closed"] = parts.backend.memory()
@@ -350,6 +368,36 @@ def _measure(
         if message is not None:
             return runs, message
     return runs, None
+
+
+def _require_profiler(options: RunOptions, registry: Registry) -> None:
+    name = options.device.partition(":")[0]
+    if not hasattr(registry.get("backend", name).load(), "profiler"):
+        raise UnsupportedError(
+            f"--profile: backend {name!r} launches nothing to record; use --device cpu or cuda"
+        )
+
+
+def _profile(options: RunOptions, registry: Registry, parts: _Parts, profile: Profile) -> None:
+    """One more run under the backend's profiler; costs and memory of the report stay as they were."""
+    profiler = parts.backend.profiler()  # type: ignore[attr-defined]
+
+    def watch(engine: Engine, repeat: int) -> None:
+        if len(engine.recorder.steps) <= profile.steps:
+            profiler.mark(engine.now())
+        if len(engine.recorder.steps) == profile.steps:
+            profiler.stop()
+
+    apart = replace(parts, costs=dict(parts.costs), snapshots=dict(parts.snapshots))
+    try:
+        profiler.start()
+        try:
+            runs, _ = _measure(replace(options, warmup=0, repeat=1), registry, apart, watch, None)
+        finally:
+            profiler.stop()
+        profile.run, profile.activities = runs[0], profiler.activities()
+    except Exception as error:  # what was measured is worth more than the profile
+        profile.trouble = f"nothing was recorded: {type(error).__name__}: {error}"
 
 
 def _conditions(options: RunOptions, parts: _Parts) -> Conditions:

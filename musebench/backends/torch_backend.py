@@ -20,6 +20,7 @@ from musebench.backends.torch_device import CudaDevice, Stopwatch, open_device
 from musebench.backends.torch_memory import ForwardMemory
 from musebench.backends.torch_options import TorchOptions
 from musebench.backends.torch_output import TorchOutput
+from musebench.backends.torch_profile import TorchProfiler
 from musebench.backends.torch_program import StepProgram, TransformersCall
 from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout, StepBatch
@@ -209,6 +210,10 @@ class TorchBackend:
 
     def synchronize(self) -> None:
         self._device.settle()
+
+    def profiler(self) -> TorchProfiler:
+        """Records the kernels of this device; see `musebench.core.profiling.Profiler`."""
+        return TorchProfiler(self._device.device)
 
     # -- facts ----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from musebench.plugin.registry import Registry, parse_settings
 
 if TYPE_CHECKING:
     from musebench.report.schema import Report
+    from musebench.run import Profile
 
 
 @click.command("run")
@@ -78,6 +79,25 @@ if TYPE_CHECKING:
     "real device.",
 )
 @click.option("--trust-remote-code", is_flag=True, help="Run the code that a model's folder brings along.")
+@click.option(
+    "--trace-out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write Chrome trace events of the runs too, as `musebench trace` does.",
+)
+@click.option(
+    "--profile",
+    "profiled",
+    is_flag=True,
+    help="Run once more under torch's profiler, outside of the report, and add the kernels to --trace-out.",
+)
+@click.option(
+    "--profile-steps",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many steps of that run are recorded.",
+)
 @format_option
 @pass_registry
 @click.pass_context
@@ -86,6 +106,9 @@ def command(
     registry: Registry,
     sets: tuple[str, ...],
     out: Path | None,
+    trace_out: Path | None,
+    profiled: bool,
+    profile_steps: int,
     progress: bool | None,
     journal: bool | None,
     trust_remote_code: bool,
@@ -102,6 +125,7 @@ def command(
       musebench run capitals --pool fixed --scheduler static
       musebench run mixed-small --set pool.factor=1.5 --set workload.requests=8
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
+      musebench run capitals --trace-out trace.json --profile
     """
     # torch comes with these; imported here, so that --help stays fast.
     from musebench.cli.keeping import FileKeeper
@@ -109,22 +133,36 @@ def command(
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
     from musebench.report.verdict import exit_code
-    from musebench.run import RunOptions, run
+    from musebench.run import Profile, RunOptions, run
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
+    if profiled and trace_out is None:
+        raise UsageError("--profile records kernels for a trace; say where it goes: --trace-out FILE")
     if trust_remote_code:
         sets = (*sets, "model.trust_remote_code=true")
     options = RunOptions(settings=parse_settings(list(sets)), **choices)
     checks = [component.make({}) for component in registry.components("check")]
+    profile = Profile(profile_steps) if profiled else None
 
     def finish(report: Report, path: Path) -> int:
         files.write(report, path)
         click.echo(tables.show(report, form, checks))
         click.echo(f"report: {path}", err=True)
+        if trace_out is not None:
+            _write_trace(report, trace_out, profile)
         return exit_code(report, checks)
 
     keeper = FileKeeper(out, journal, finish)
     with shown(progress) as callback, keeper:
-        report = run(options, registry, callback, keeper)
+        report = run(options, registry, callback, keeper, profile)
     context.exit(keeper.end(report))
+
+
+def _write_trace(report: Report, path: Path, profile: Profile | None) -> None:
+    from musebench.report import chrome_trace
+
+    recorded = None if profile is None or profile.run is None else (profile.run, profile.activities)
+    if profile is not None and profile.trouble is not None:
+        click.echo(f"musebench: warning: --profile: {profile.trouble}", err=True)
+    click.echo(f"trace: {chrome_trace.write(report, path, recorded)}", err=True)
