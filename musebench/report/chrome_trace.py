@@ -1,6 +1,6 @@
 """Chrome trace events of a report, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-The format is the JSON object form of the "Trace Event Format": complete slices ("X"), counters ("C"), instants
+The format is the JSON object form of the Trace Event Format: complete slices ("X"), counters ("C"), instants
 ("i") and names ("M"); times in microseconds, on the run's own clock. Each run makes two processes: its host
 and device with the pool's counters, and its requests.
 

@@ -71,7 +71,9 @@ def own_facts(report: Report, reports: Sequence[Report]) -> list[str]:
 
 
 def same_choices(report: Report) -> str:
-    """A key that is equal for reports of one model, device and choice of components with their options."""
+    """A key that is equal for reports of one device, model and choice of components with their options, and
+    of one workload by name: what differs in it may be the rate of arrivals."""
     conditions = report.conditions
     choices = encode(report.choices)
-    return repr((conditions.device, conditions.model.name, conditions.model.dtype, choices))
+    model, workload = conditions.model, conditions.workload
+    return repr((conditions.device, model.name, model.dtype, workload.name, choices))

@@ -34,6 +34,7 @@ def page(entries: Sequence[Entry], baseline: int = 0) -> str:
     if not entries:
         raise UsageError("there is nothing to show; name at least one report")
     reports = [entry.report for entry in entries]
+    numbers = overview.numbers(entries)
     budget = data.Budget.of(len(entries))
     details = [data.details(entry, budget) for entry in entries]
     environment = Environment(
@@ -47,11 +48,11 @@ def page(entries: Sequence[Entry], baseline: int = 0) -> str:
         common=common_facts(reports),
         warnings=condition_warnings(reports, [entry.label for entry in entries]),
         folded=FOLDED_WARNINGS,
-        table=overview.table(entries, baseline),
-        axes=overview.axes(entries),
+        table=overview.table(entries, numbers, baseline),
+        axes=overview.axes(numbers),
         thinned=budget.note(reports),
         details=[_embedded(one) for one in details],
-        points=_embedded(overview.points(entries)),
+        points=_embedded(overview.points(entries, numbers)),
         style=Markup(_part("style.css")),
         script=Markup(_part("chart.js") + _part("page.js")),
     )

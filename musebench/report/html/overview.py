@@ -81,26 +81,36 @@ NUMBERS: tuple[Column, ...] = (
 """The columns of numbers, in order; those that no report has are left out."""
 
 
-def table(entries: Sequence[Entry], baseline: int) -> Overview:
+Numbers = list[tuple[Column, list[Value]]]
+"""Columns with a value a report."""
+
+
+def numbers(entries: Sequence[Entry]) -> Numbers:
+    """Those of `NUMBERS` that a report has a value in."""
+    every = [(entry.report, series.point(entry.report)) for entry in entries]
+    made = [(column, [column.value(report, point) for report, point in every]) for column in NUMBERS]
+    return [(column, values) for column, values in made if any(value is not None for value in values)]
+
+
+def table(entries: Sequence[Entry], columns_of_numbers: Numbers, baseline: int) -> Overview:
     """Speed of an INVALID report is struck out, sorted last and compared with nothing; a report of another
     model or workload is not compared at all, one of another device not in speed."""
     every = [facts(entry.report) for entry in entries]
     differing = {name for name in (*CHOSEN, *GIVEN) if len({one.get(name) for one in every}) > 1}
     chosen = [name for name in CHOSEN if name in differing]
     given = [name for name in GIVEN if name in differing]
-    numbers = _numbers(entries)
     columns = (
         ("report", False),
         ("verdict", False),
         *((name, False) for name in chosen),
-        *((column.name, True) for column, _ in numbers),
+        *((column.name, True) for column, _ in columns_of_numbers),
         *((name, False) for name in given),
     )
     rows = []
     for place, entry in enumerate(entries):
         verdict = "VALID" if entry.judgement.valid else "INVALID"
         cells = [Cell(verdict, verdict), *(_fact(every[place], name) for name in chosen)]
-        for column, values in numbers:
+        for column, values in columns_of_numbers:
             value, start = values[place], values[baseline]
             struck = column.speed and not entry.judgement.valid
             compared = place != baseline and _same(every[place], every[baseline], ("model", "workload"))
@@ -120,19 +130,19 @@ def table(entries: Sequence[Entry], baseline: int) -> Overview:
     return Overview(columns, tuple(rows))
 
 
-def axes(entries: Sequence[Entry]) -> list[str]:
+def axes(columns_of_numbers: Numbers) -> list[str]:
     """Names of the columns that a point of the picture can have."""
-    return [column.name for column, _ in _numbers(entries) if column.axis]
+    return [column.name for column, _ in columns_of_numbers if column.axis]
 
 
-def points(entries: Sequence[Entry]) -> dict[str, Any]:
+def points(entries: Sequence[Entry], columns_of_numbers: Numbers) -> dict[str, Any]:
     """For the picture: labels, verdicts, and by axis its unit and a value a report (null: no point)."""
     made: dict[str, Any] = {
         "labels": [entry.label for entry in entries],
         "valid": [entry.judgement.valid for entry in entries],
         "axes": {},
     }
-    for column, values in _numbers(entries):
+    for column, values in columns_of_numbers:
         if column.axis:
             kept = [
                 None if column.speed and not entry.judgement.valid else value
@@ -140,12 +150,6 @@ def points(entries: Sequence[Entry]) -> dict[str, Any]:
             ]
             made["axes"][column.name] = {"unit": column.unit, "values": kept}
     return made
-
-
-def _numbers(entries: Sequence[Entry]) -> list[tuple[Column, list[Value]]]:
-    every = [(entry.report, series.point(entry.report)) for entry in entries]
-    made = [(column, [column.value(report, point) for report, point in every]) for column in NUMBERS]
-    return [(column, values) for column, values in made if any(value is not None for value in values)]
 
 
 def _fact(facts_of_one: dict[str, str], name: str) -> Cell:
