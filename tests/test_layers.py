@@ -159,7 +159,9 @@ def test_core_imports_nothing_heavy():
     assert not loaded.intersection(HEAVY)
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "compare --help", "doctor --help"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "compare --help", "doctor --help", "plot --help", "trace --help"]
+)
 def test_help_imports_nothing_heavy_and_no_numpy(arguments):
     assert not after_command(*arguments.split()).intersection([*HEAVY, "numpy"])
 

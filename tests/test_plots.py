@@ -88,7 +88,11 @@ def test_the_same_reports_give_the_same_bytes(kind, tmp_path):
 def test_the_same_bytes_come_from_another_process_with_another_configuration(tmp_path):
     path = files.write(report(), tmp_path / "one.json")
     (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.hashsalt: other\naxes.facecolor: red\n")
-    code = "from musebench.cli import root; root.main(prog_name='musebench')"
+    code = (
+        "import sys; from musebench.cli import root\n"
+        "try: root.main(prog_name='musebench')\n"
+        "finally: assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
     made = []
     for name, rc in (("a", "/dev/null"), ("b", str(tmp_path / "matplotlibrc"))):
         out = tmp_path / name

@@ -22,7 +22,7 @@ from musebench.report.plots.style import (
 )
 from musebench.report.table import pretty
 
-MOST_POINTS = 3000
+MOST_POINTS = 700
 ROWS, IN_USE, GROWN = COLOURS[0], COLOURS[1], COLOURS[6]
 
 

@@ -14,7 +14,8 @@ from musebench.report.plots import Settings
 from musebench.report.plots.style import COLOURS, SHAPES, empty, framed, log_seconds_axis, panel_title
 from musebench.report.table import pretty
 
-MOST_POINTS = 2500
+MOST_POINTS = 800
+SLOWEST = 20
 LOOKS = {kind: (COLOURS[place], SHAPES[place]) for kind, place in zip(series.KINDS, (0, 2, 1), strict=True)}
 
 
@@ -28,7 +29,9 @@ def draw(entries: Sequence[Entry], settings: Settings) -> Figure:
         )
     most = max(len(entry.report.runs[settings.run].steps) for entry in entries)
     if most > MOST_POINTS:
-        notes.append(f"of the steps of a report about {MOST_POINTS:,} are drawn, evenly spread")
+        notes.append(
+            f"of the steps of a report about {MOST_POINTS:,} are drawn, evenly spread, and the slowest"
+        )
     figure, panels = framed("Time of a step", entries, len(entries), 2, 2.7, notes)
     for entry, pair in zip(entries, panels, strict=True):
         pair[0].set_title(panel_title(entry, entries))
@@ -51,7 +54,7 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
         return
     seconds, what = series.step_seconds(run)
     kinds = series.step_kinds(run)
-    places = series.thinned(len(steps), MOST_POINTS)
+    places = series.thinned(len(steps), MOST_POINTS, np.argsort(-seconds)[:SLOWEST].tolist())
     tokens = np.asarray(steps.decode_tokens) + np.asarray(steps.prefill_tokens)
     tokens = tokens + np.asarray(steps.padded_tokens)
     floor = None

@@ -1,0 +1,119 @@
+"""Make the tables and pictures again that the documents show, from the committed reports.
+
+A document marks them by comments:
+
+    <!-- output: musebench COMMAND -->      what stands between is the command's output, indented by four
+    <!-- end -->
+    <!-- picture: musebench COMMAND -->     the command writes its pictures where `--out` says
+
+`python results/refresh.py` makes all of them; with `--check` nothing is written, and it exits with 1 when
+something in a document is not what its command makes.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from musebench.cli import root
+
+TOP = Path(__file__).resolve().parents[1]
+DOCUMENTS = ("README.md", "results/README.md", "results/baselines/h200/README.md")
+
+OUTPUT = re.compile(r"(<!-- output: (musebench [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
+
+
+def output(command: str) -> str:
+    """What a command prints, run at the top of the repository.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    words = [word for text in shlex.split(command)[1:] for word in _expanded(text)]
+    with chdir(TOP):
+        result = CliRunner().invoke(root, words, catch_exceptions=False)
+    if result.exit_code:
+        raise RuntimeError(f"{command} ended with {result.exit_code}: {result.output}")
+    return result.stdout
+
+
+def documents() -> Iterator[tuple[Path, str, str]]:
+    """Each document: its path, its text, and its text with every output as it is now."""
+    for name in DOCUMENTS:
+        path = TOP / name
+        text = path.read_text(encoding="utf-8")
+        yield path, text, OUTPUT.sub(_renewed, text)
+
+
+def pictures(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Draw every picture into `folder`: where it stands, and what was drawn."""
+    for name in DOCUMENTS:
+        for command in PICTURE.findall((TOP / name).read_text(encoding="utf-8")):
+            words = shlex.split(command)
+            place = TOP / words[words.index("--out") + 1]
+            words[words.index("--out") + 1] = str(folder)
+            for line in output(shlex.join(words)).splitlines():
+                drawn = Path(line)
+                yield place / drawn.name, drawn
+
+
+def stale_documents() -> list[str]:
+    return [str(path.relative_to(TOP)) for path, text, renewed in documents() if text != renewed]
+
+
+def stale_pictures() -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            str(place.relative_to(TOP))
+            for place, drawn in pictures(Path(folder))
+            if not place.exists() or place.read_bytes() != drawn.read_bytes()
+        ]
+
+
+def refresh() -> None:
+    """Write every document and every picture as it is now."""
+    for path, text, renewed in documents():
+        if text != renewed:
+            path.write_text(renewed, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for place, drawn in pictures(Path(folder)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(drawn.read_bytes())
+
+
+def _renewed(match: re.Match[str]) -> str:
+    start, command, _, end = match.groups()
+    lines = output(command).rstrip("\n").split("\n")
+    return start + "".join(f"    {line}".rstrip() + "\n" for line in lines) + end
+
+
+def _expanded(word: str) -> list[str]:
+    """A pattern of file names as a shell expands it."""
+    if "*" not in word:
+        return [word]
+    return sorted(str(path.relative_to(TOP)) for path in TOP.glob(word)) or [word]
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: python results/refresh.py [--check]", file=sys.stderr)
+        return 2
+    if arguments:
+        stale = [*stale_documents(), *stale_pictures()]
+        for name in stale:
+            print(f"{name} is not what its command makes; make results")
+        return 1 if stale else 0
+    refresh()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
