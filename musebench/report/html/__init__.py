@@ -24,6 +24,9 @@ from musebench.report.html import data, overview
 FOLDED_WARNINGS = 6
 """With more differing conditions than this, they are folded away behind their number."""
 
+LONG_WARNING = 240
+"""Letters of a condition that are shown at once: with many reports it names many of them."""
+
 
 def page(entries: Sequence[Entry], baseline: int = 0) -> str:
     """The page's text; changes in the table are against the report at place `baseline`.
@@ -48,6 +51,7 @@ def page(entries: Sequence[Entry], baseline: int = 0) -> str:
         common=common_facts(reports),
         warnings=condition_warnings(reports, [entry.label for entry in entries]),
         folded=FOLDED_WARNINGS,
+        long=LONG_WARNING,
         table=overview.table(entries, numbers, baseline),
         axes=overview.axes(numbers),
         thinned=budget.note(reports),

@@ -89,13 +89,14 @@ class Axis {
     return made;
   }
 
-  logTicks(most) {
+  logTicks(most, factors = [1, 2, 5]) {
     const made = [];
     const last = Math.ceil(Math.log10(this.high));
     for (let power = Math.floor(Math.log10(this.low)); power <= last; power += 1) {
-      for (const factor of [1, 2, 5]) made.push(factor * 10 ** power);
+      for (const factor of factors) made.push(factor * 10 ** power);
     }
     const inside = made.filter((at) => at >= this.low * (1 - 1e-9) && at <= this.high * (1 + 1e-9));
+    if (inside.length < 3 && factors.length === 3) return this.logTicks(most, [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9]);
     const decades = inside.filter((at) => Math.abs(Math.log10(at) - Math.round(Math.log10(at))) < 1e-9);
     const kept = inside.length <= most || decades.length < 2 ? inside : decades;
     const every = Math.ceil(kept.length / most);

@@ -160,7 +160,8 @@ function drawTables() {
     const head = element("tr", {}, element("th", { scope: "col" }, element("span", { class: "quiet" }, "")), ...table.columns.map((name) => element("th", { scope: "col" }, name)));
     const lines = table.rows.map(([name, cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map(([text, struck]) => element("td", {}, struck ? element("s", {}, text) : text))));
     const made = element("table", {}, element("caption", {}, table.title), element("thead", {}, head), element("tbody", {}, ...lines));
-    return element("div", {}, made, ...table.notes.map((note) => element("p", { class: "quiet" }, note)));
+    const wide = table.columns.length > 3 ? { tabindex: "0", role: "region", "aria-label": table.title } : {};
+    return element("div", wide, made, ...table.notes.map((note) => element("p", { class: "quiet" }, note)));
   }));
 }
 
