@@ -389,11 +389,11 @@ def test_a_hover_shows_the_request_beside_the_pointer(opened):
 def test_steps_are_gone_through_one_by_one(opened):
     page = opened(report())
     page.click("#step-on")
-    assert page.inner_text("#step-name") == "Step 1 of 3 (from 0): both"
+    assert page.inner_text("#step-name") == "Step 1 of 3 (from 0): mixed"
     programs = page.locator("#step-values div").last.inner_text()
     assert sorted(re.findall(r"(\w+) . (\d+)", programs)) == [("decode", "1"), ("prefill", "1")]
     page.locator("#step").press("End")
-    assert page.inner_text("#step-name") == "Step 2 of 3 (from 0): decode only"
+    assert page.inner_text("#step-name") == "Step 2 of 3 (from 0): decode"
     assert page.is_disabled("#step-on")
 
 

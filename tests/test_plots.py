@@ -14,7 +14,8 @@ from report_examples import mixed_run, pool, report, request, requests, steps
 
 from musebench.cli import root
 from musebench.core.errors import UnsupportedError
-from musebench.report import files, plots
+from musebench.measure.roofline import Ceilings
+from musebench.report import files, plots, series
 from musebench.report.columns import RunData
 from musebench.report.entries import common_facts, entries, own_facts
 from musebench.report.verdict import Judgement
@@ -37,6 +38,15 @@ def at_rate(rate: float, latency: float, scheduler: str = "continuous"):
     base = report(RunData(made, steps([arrivals[-1] + 2 * latency], decode_tokens=[3]), pool()))
     choice = dataclasses.replace(base.choices.scheduler, name=scheduler)
     return dataclasses.replace(base, choices=dataclasses.replace(base.choices, scheduler=choice))
+
+
+def with_floor():
+    """A device that copies a GB/s and does a TFLOP/s."""
+    run = mixed_run()
+    shapes = {"logit_rows": [2, 3, 1], "attended_cells": [7, 11, 12], "attended_pairs": [16, 30, 12]}
+    made = report(dataclasses.replace(run, steps=dataclasses.replace(run.steps, **shapes)))
+    conditions = dataclasses.replace(made.conditions, ceilings=Ceilings(1e9, 1e12, "float32"))
+    return dataclasses.replace(made, conditions=conditions)
 
 
 def empty():
@@ -136,15 +146,17 @@ def test_the_pool_shows_rows_cells_and_growths():
     assert "1 growth: 7.00 KiB copied in 2.000 ms" in axes.get_title(loc="left")
 
 
-def test_steps_are_drawn_by_kind_with_the_floor_of_decodes():
-    over_tokens, _ = figure("steps", report(), bytes_per_second=1e6).axes
+def test_steps_are_drawn_by_kind_above_their_floor():
+    over_tokens, _ = figure("steps", with_floor()).axes
     points = {drawn.get_label(): drawn.get_offsets().tolist() for drawn in over_tokens.collections}
-    assert points == {"decode only": [[4, 0.15]], "prefill only": [[8, 0.08]], "both": [[4, 0.09]]}
+    assert points == {"decode": [[4, 0.15]], "prefill": [[8, 0.08]], "mixed": [[4, 0.09]]}
     (floor,) = [line for line in over_tokens.lines if line.get_label() == "floor"]
-    assert floor.get_ydata().tolist() == [(4000 + 12 * 1024) / 1e6]
+    made = with_floor()
+    assert floor.get_ydata().tolist() == series.floor_seconds(made, made.runs[0]).tolist()
+    assert "at 0.001 TB/s and 1 TFLOP/s, as measured" in texts(figure("steps", made))
 
 
-def test_no_floor_is_drawn_without_a_bandwidth():
+def test_no_floor_is_drawn_without_ceilings():
     assert not any(
         line.get_label() == "floor" for axes in figure("steps", report()).axes for line in axes.lines
     )
@@ -237,7 +249,6 @@ def test_pareto_comes_unasked_with_two_reports_only(run):
         (["one.json", "--format", ","], "names no format"),
         (["one.json", "--run", "2"], "has 1 runs; there is no run 2"),
         (["one.json"] * 9, "room for 8 reports, not 9.*--html"),
-        (["one.json", "--bandwidth", "0"], "bandwidth"),
         (["gone.json"], "gone.json"),
         (["one.json", "--out", "one.json"], "cannot write the picture"),
     ],

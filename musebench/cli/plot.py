@@ -40,12 +40,6 @@ def _names(text: str) -> list[str]:
 @click.option(
     "--run", "run", type=click.IntRange(min=1), default=1, show_default=True, help="Which repeat is drawn."
 )
-@click.option(
-    "--bandwidth",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="BYTES_PER_SECOND",
-    help="Measured copy bandwidth of the device, e.g. 4.25e12: draws the floor of decodes into `steps`.",
-)
 @pass_registry
 def command(
     registry: Registry,
@@ -54,13 +48,12 @@ def command(
     out: Path,
     forms: str,
     run: int,
-    bandwidth: float | None,
 ) -> None:
     """Draw pictures of REPORTs (needs the extra `plot`), titled with the conditions they were made under.
 
     \b
     pool      rows of the pool against cells in use over time, and where it grew
-    steps     time of a step against its tokens and its sequences, by what it holds
+    steps     time of a step against its tokens and its sequences, by kind, above its floor
     requests  what each request was doing when: waiting, prefill, decode, preempted
     latency   how ITL and TTFT are distributed
     rates     latency and throughput over the rate at which requests arrive
@@ -91,7 +84,7 @@ def command(
         raise UsageError(f"--format names no format; {' and '.join(FORMATS)} are there")
     checks = [component.make({}) for component in registry.components("check")]
     shown = entries([read(path) for path in reports], labels_of(reports), checks)
-    settings = Settings(bandwidth, run - 1)
+    settings = Settings(run - 1)
     for kind in chosen:
         for path in write(kind, shown, out, formats, settings):
             click.echo(path)

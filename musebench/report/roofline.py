@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from musebench.measure.roofline import floors
+from musebench.measure.roofline import Floors, floors
 from musebench.report.schema import Report, RunData
 from musebench.report.table import Row, Table
 
@@ -83,6 +83,23 @@ def table(report: Report) -> Table:
     )
 
 
+def run_floors(report: Report, run: RunData) -> Floors | None:
+    """Of every step of a run; None where the report has no ceilings, no facts or no shapes."""
+    steps = run.steps
+    facts, ceilings = report.conditions.model.facts, report.conditions.ceilings
+    if facts is None or ceilings is None or steps.attended_cells is None:
+        return None
+    return floors(
+        facts,
+        ceilings,
+        np.array(steps.decode_tokens) + np.array(steps.prefill_tokens),
+        np.array(steps.logit_rows),
+        np.array(steps.attended_cells),
+        np.array(steps.attended_pairs),
+        np.array(steps.forwards),
+    )
+
+
 def _of_run(report: Report, run: RunData) -> Iterator[tuple[str, StepKind]]:
     steps = run.steps
     if not len(steps):
@@ -90,18 +107,7 @@ def _of_run(report: Report, run: RunData) -> Iterator[tuple[str, StepKind]]:
     decode, prefill = np.array(steps.decode_tokens), np.array(steps.prefill_tokens)
     device = np.array(steps.device_seconds, np.float64)
     gap = gaps(run)
-    facts, ceilings = report.conditions.model.facts, report.conditions.ceilings
-    least = None
-    if facts is not None and ceilings is not None and steps.attended_cells is not None:
-        least = floors(
-            facts,
-            ceilings,
-            decode + prefill,
-            np.array(steps.logit_rows),
-            np.array(steps.attended_cells),
-            np.array(steps.attended_pairs),
-            np.array(steps.forwards),
-        )
+    least = run_floors(report, run)
     for kind, at in (
         ("decode", (prefill == 0)),
         ("prefill", (decode == 0) & (prefill > 0)),

@@ -9,15 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from musebench.report import metrics
+from musebench.report.roofline import KINDS, run_floors
 from musebench.report.schema import Report, RunData
 
 WAITING, PREFILL, DECODE, PREEMPTED = "waiting", "prefill", "decode", "preempted"
 PHASES = (WAITING, PREFILL, DECODE, PREEMPTED)
 """What a request can be doing."""
-
-DECODES, PREFILLS, MIXED = "decode only", "prefill only", "both"
-KINDS = (DECODES, PREFILLS, MIXED)
-"""What a step can hold."""
 
 
 @dataclass(frozen=True)
@@ -132,25 +129,17 @@ def step_seconds(run: RunData) -> tuple[np.ndarray, str]:
 
 
 def step_kinds(run: RunData) -> np.ndarray:
-    """Of each step its place in `KINDS`, int8 [steps]."""
+    """Of each step its place in `musebench.report.roofline.KINDS`, int8 [steps]."""
     decodes = np.asarray(run.steps.decode_tokens, np.int64) > 0
     prefills = np.asarray(run.steps.prefill_tokens, np.int64) > 0
-    return np.where(decodes & prefills, 2, np.where(prefills, 1, 0)).astype(np.int8)
+    decode, prefill, mixed = (KINDS.index(kind) for kind in ("decode", "prefill", "mixed"))
+    return np.where(decodes & prefills, mixed, np.where(prefills, prefill, decode)).astype(np.int8)
 
 
-def floor_seconds(report: Report, run: RunData, bytes_per_second: float) -> np.ndarray | None:
-    """The least seconds that a step's bytes take, float64 [steps]; None for a model whose facts are unknown.
-
-    (weight bytes + cells in use x bytes per cell) / bandwidth, once a forward for the weights: what a step of
-    decodes must read. A step that prefills, and one that serves only some of the sequences, reads less of
-    the cells, so the floor stands for steps that only decode.
-    """
-    facts = report.conditions.model.facts
-    if facts is None:
-        return None
-    weights = np.asarray(run.steps.forwards, np.float64) * facts.weight_bytes
-    cells = np.asarray(run.steps.in_use, np.float64) * run.pool.cell_bytes
-    return (weights + cells) / bytes_per_second
+def floor_seconds(report: Report, run: RunData) -> np.ndarray | None:
+    """The least seconds that each step could take, float64 [steps]; None where the report has no floor."""
+    least = run_floors(report, run)
+    return None if least is None else least.seconds
 
 
 def samples(report: Report, name: str) -> np.ndarray:

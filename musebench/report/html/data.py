@@ -11,6 +11,7 @@ import numpy as np
 from musebench.report import series, tables
 from musebench.report.columns import RunData
 from musebench.report.entries import Entry
+from musebench.report.roofline import KINDS
 from musebench.report.schema import Report
 from musebench.report.table import pretty
 
@@ -88,7 +89,11 @@ def details(entry: Entry, budget: Budget) -> dict[str, Any]:
     }
     if report.runs:
         run = report.runs[0]
-        made |= {"steps": _steps(run, budget), "growths": _growths(run), "requests": _requests(run, budget)}
+        made |= {
+            "steps": _steps(report, run, budget),
+            "growths": _growths(run),
+            "requests": _requests(run, budget),
+        }
     return made
 
 
@@ -127,8 +132,9 @@ def _tables(entry: Entry) -> list[dict[str, Any]]:
     return made
 
 
-def _steps(run: RunData, budget: Budget) -> dict[str, Any]:
+def _steps(report: Report, run: RunData, budget: Budget) -> dict[str, Any]:
     steps = run.steps
+    floor = series.floor_seconds(report, run)
     seconds, what = series.step_seconds(run)
     slowest = np.argsort(-seconds, kind="stable")[:10].tolist()
     places = series.thinned(len(steps), budget.steps, [*run.pool.growths.step, *slowest])
@@ -139,7 +145,8 @@ def _steps(run: RunData, budget: Budget) -> dict[str, Any]:
         "what": what,
         "seconds": _picked(seconds.tolist(), places),
         "kind": series.step_kinds(run)[places].tolist(),
-        "kinds": list(series.KINDS),
+        "kinds": list(KINDS),
+        "floor": None if floor is None else _picked(floor.tolist(), places),
         "columns": columns,
         "words": [list(words) for words in STEP_COLUMNS],
         "programs": {name: _picked(column, places) for name, column in steps.programs.items()},

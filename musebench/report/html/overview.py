@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from musebench.report import metrics, series
+from musebench.report import metrics, roofline, series
 from musebench.report.entries import Entry, facts
 from musebench.report.schema import Report
 from musebench.report.table import Value, change, pretty
@@ -63,6 +63,11 @@ def _wrong(report: Report, _: series.Point) -> Value:
     return outcome.wrong if outcome.expected else None
 
 
+def _share(report: Report, _: series.Point) -> Value:
+    decodes = roofline.step_kinds(report).get("decode")
+    return None if decodes is None or decodes.share is None else 100.0 * decodes.share
+
+
 NUMBERS: tuple[Column, ...] = (
     Column("output tokens/s", "/s", lambda _, point: point.output_tokens_per_second, True, True),
     Column("TTFT p50", "s", lambda _, point: point.ttft.p50, True, True),
@@ -70,6 +75,7 @@ NUMBERS: tuple[Column, ...] = (
     Column("TPOT p50", "s", lambda _, point: point.tpot.p50, True, True),
     Column("ITL p99", "s", lambda _, point: point.itl.p99, True, True),
     Column("tokens/J", "tokens/J", lambda report, _: metrics.tokens_per_joule(report), True, True),
+    Column("decodes: share of floor", "percent", _share, True, True),
     Column("memory", "bytes", lambda _, point: point.memory_bytes, False, True),
     Column("requests offered/s", "/s", lambda _, point: point.offered_per_second, False, True),
     Column("steps", "count", lambda report, _: metrics.step_totals(report).steps, False, True),

@@ -214,12 +214,13 @@ function drawPool() {
 }
 
 function drawSteps() {
-  const { columns, row, seconds, kind, kinds, what } = current.steps;
+  const { columns, row, seconds, kind, kinds, what, floor } = current.steps;
   const tokens = row.map((_, index) => columns.decode_tokens[index] + columns.prefill_tokens[index] + columns.padded_tokens[index]);
   const layers = kinds.map((name, number) => {
     const places = row.map((_, index) => index).filter((index) => kind[index] === number && seconds[index] > 0 && tokens[index] > 0);
     return { look: "points", name, mark: number, colour: colour([0, 2, 1][number]), places, data: places.map((index) => [tokens[index], seconds[index]]) };
   });
+  if (floor) layers.push({ look: "points", name: "floor", colour: colour(6), filled: true, size: 0.8, hover: false, data: row.map((_, index) => [tokens[index], floor[index]]).filter(([x, y]) => x > 0 && y > 0) });
   shownCharts["chart-steps"] = new Chart(byId("chart-steps"), {
     title: "Time of a step",
     x: { label: "tokens of the step, padding included", unit: "count", log: true },
@@ -227,7 +228,8 @@ function drawSteps() {
     layers,
     tip: (place, index) => {
       const step = layers[place].places[index];
-      return `step ${row[step]}: ${pretty(seconds[step], "s")}\n${columns.decode_tokens[step]} decode, ${columns.prefill_tokens[step]} prefill, ${columns.padded_tokens[step]} padded tokens\n${columns.sequences[step]} sequences`;
+      const least = floor ? `, floor ${pretty(floor[step], "s")}` : "";
+      return `step ${row[step]}: ${pretty(seconds[step], "s")}${least}\n${columns.decode_tokens[step]} decode, ${columns.prefill_tokens[step]} prefill, ${columns.padded_tokens[step]} padded tokens\n${columns.sequences[step]} sequences`;
     },
     open: (place, index) => showStep(layers[place].places[index]),
   });
@@ -268,7 +270,7 @@ function showStepAt(seconds) {
 const MOST_NAMES = 12;
 
 function showStep(place) {
-  const { row, count, columns, words, programs, kind, kinds } = current.steps;
+  const { row, count, columns, words, programs, kind, kinds, floor } = current.steps;
   byId("step").value = place;
   byId("step").setAttribute("aria-valuetext", `step ${row[place]} of ${count}`);
   byId("step-back").disabled = place <= 0;
@@ -277,6 +279,7 @@ function showStep(place) {
   const ran = Object.entries(programs).filter(([, column]) => column[place]).map(([name, column]) => `${name || "the program"} × ${column[place]}`);
   byId("step-values").replaceChildren(
     ...words.map(([name, word, unit]) => pair(word, unit === "count" ? digits(columns[name][place], 12) : pretty(columns[name][place], unit))),
+    pair("floor", floor ? pretty(floor[place], "s") : "-"),
     pair("programs", ran.join(", ") || "-"),
   );
   const [start, end] = [columns.start[place], columns.end[place]];

@@ -26,10 +26,8 @@ MOST_PANELS = 8
 
 @dataclass(frozen=True)
 class Settings:
-    """What a picture may be told: the bandwidth of the floor in bytes per second (None: no floor), and the
-    place of the run (repeat) that is drawn where a picture shows one, from 0."""
+    """What a picture may be told: the place of the run (repeat) that is drawn where it shows one, from 0."""
 
-    bytes_per_second: float | None = None
     run: int = 0
 
 

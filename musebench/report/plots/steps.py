@@ -12,21 +12,23 @@ from musebench.report import series
 from musebench.report.entries import Entry
 from musebench.report.plots import Settings
 from musebench.report.plots.style import COLOURS, SHAPES, empty, framed, log_seconds_axis, panel_title
-from musebench.report.table import pretty
+from musebench.report.roofline import KINDS
 
 MOST_POINTS = 800
 SLOWEST = 20
-LOOKS = {kind: (COLOURS[place], SHAPES[place]) for kind, place in zip(series.KINDS, (0, 2, 1), strict=True)}
+LOOKS = {kind: (COLOURS[place], SHAPES[place]) for kind, place in zip(KINDS, (0, 2, 1), strict=True)}
 
 
 def draw(entries: Sequence[Entry], settings: Settings) -> Figure:
     """Two panels a report: over the tokens of a step (padding included), and over its sequences."""
     notes = []
-    if settings.bytes_per_second is not None:
-        notes.append(
-            "floor of steps that only decode: (weight bytes + bytes of the cells in use) / "
-            f"{pretty(settings.bytes_per_second / 1e12, '')} TB/s"
-        )
+    found = {ceilings for entry in entries if (ceilings := entry.report.conditions.ceilings) is not None}
+    if found:
+        rates = [
+            f"{one.copy_bytes_per_second / 1e12:.3g} TB/s and {one.flops_per_second / 1e12:.3g} TFLOP/s"
+            for one in sorted(found, key=lambda one: one.copy_bytes_per_second)
+        ]
+        notes.append(f"floor: the least time that a step could take, at {' or '.join(rates)}, as measured")
     most = max(len(entry.report.runs[settings.run].steps) for entry in entries)
     if most > MOST_POINTS:
         notes.append(
@@ -57,14 +59,12 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
     places = series.thinned(len(steps), MOST_POINTS, np.argsort(-seconds)[:SLOWEST].tolist())
     tokens = np.asarray(steps.decode_tokens) + np.asarray(steps.prefill_tokens)
     tokens = tokens + np.asarray(steps.padded_tokens)
-    floor = None
-    if settings.bytes_per_second is not None:
-        floor = series.floor_seconds(entry.report, run, settings.bytes_per_second)
+    floor = series.floor_seconds(entry.report, run)
     for axes, over, name in (
         (pair[0], tokens, "tokens of the step, padding included"),
         (pair[1], np.asarray(steps.sequences), "sequences in the step"),
     ):
-        for number, kind in enumerate(series.KINDS):
+        for number, kind in enumerate(KINDS):
             colour, shape = LOOKS[kind]
             mine = places[kinds[places] == number]
             if not len(mine):
@@ -74,11 +74,9 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
                 linewidths=0.7, label=kind,
             )  # fmt: skip
         if floor is not None:
-            mine = places[kinds[places] == 0]
-            order = mine[np.argsort(over[mine], kind="stable")]
             axes.plot(
-                over[order],
-                floor[order],
+                over[places],
+                floor[places],
                 ".",
                 color=COLOURS[6],
                 markersize=2,
@@ -91,5 +89,5 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.4g}")
         log_seconds_axis(axes.yaxis)
     pair[0].set_ylabel(what)
-    counts = [(kind, int((kinds == number).sum())) for number, kind in enumerate(series.KINDS)]
+    counts = [(kind, int((kinds == number).sum())) for number, kind in enumerate(KINDS)]
     pair[1].set_title("steps: " + ", ".join(f"{count:,} {kind}" for kind, count in counts if count))
