@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from report_examples import FAILED, mixed_run, pool, report, request, requests, steps
 
 from musebench.cli import root
+from musebench.measure.roofline import Ceilings
 from musebench.report import files, html
 from musebench.report.columns import RunData
 from musebench.report.entries import entries
@@ -384,6 +385,20 @@ def test_a_hover_shows_the_request_beside_the_pointer(opened):
     tip = page.locator("#chart-requests .tip")
     assert tip.inner_text().startswith("three: decode for 300 ms")
     assert abs(tip.bounding_box()["y"] - box["y"]) < 120
+
+
+def test_a_step_shows_its_floor_where_the_report_has_one(opened):
+    run = mixed_run()
+    shapes = {"logit_rows": [2, 3, 1], "attended_cells": [7, 11, 12], "attended_pairs": [16, 30, 12]}
+    made = report(dataclasses.replace(run, steps=dataclasses.replace(run.steps, **shapes)))
+    conditions = dataclasses.replace(made.conditions, ceilings=Ceilings(1e9, 1e12, "float32"))
+    page = opened(dataclasses.replace(made, conditions=conditions), report())
+    shown = page.locator("#step-values div", has_text="floor").inner_text().split("\n")[1]
+    assert re.fullmatch(r"[\d.]+ µs", shown)
+    assert page.locator("#chart-steps .key", has_text="floors").count() == 1
+    page.click("#next")
+    assert page.locator("#step-values div", has_text="floor").inner_text().split("\n")[1] == "-"
+    assert page.locator("#chart-steps .key", has_text="floors").count() == 0
 
 
 def test_steps_are_gone_through_one_by_one(opened):

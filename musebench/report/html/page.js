@@ -220,7 +220,13 @@ function drawSteps() {
     const places = row.map((_, index) => index).filter((index) => kind[index] === number && seconds[index] > 0 && tokens[index] > 0);
     return { look: "points", name, mark: number, colour: colour([0, 2, 1][number]), places, data: places.map((index) => [tokens[index], seconds[index]]) };
   });
-  if (floor) layers.push({ look: "points", name: "floor", colour: colour(6), filled: true, size: 0.8, hover: false, data: row.map((_, index) => [tokens[index], floor[index]]).filter(([x, y]) => x > 0 && y > 0) });
+  if (floor) {
+    for (const { colour: same, places } of [...layers]) {
+      const data = places.filter((index) => floor[index] > 0).map((index) => [tokens[index], floor[index]]);
+      const name = layers.some((layer) => layer.name === "floors" && layer.data.length) ? "" : "floors";
+      layers.push({ look: "points", name, colour: same, filled: true, size: 0.8, hover: false, data });
+    }
+  }
   shownCharts["chart-steps"] = new Chart(byId("chart-steps"), {
     title: "Time of a step",
     x: { label: "tokens of the step, padding included", unit: "count", log: true },

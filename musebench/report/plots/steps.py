@@ -73,15 +73,11 @@ def _panels(pair: list[Axes], entry: Entry, settings: Settings) -> None:
                 over[mine], seconds[mine], s=11, marker=shape, facecolors="none", edgecolors=colour,
                 linewidths=0.7, label=kind,
             )  # fmt: skip
+            if floor is not None:
+                axes.plot(over[mine], floor[mine], ".", color=colour, markersize=2, linestyle="none")
         if floor is not None:
             axes.plot(
-                over[places],
-                floor[places],
-                ".",
-                color=COLOURS[6],
-                markersize=2,
-                linestyle="none",
-                label="floor",
+                [], [], ".", color="#606060", markersize=3, linestyle="none", label="floor of each kind"
             )
         axes.set_xlabel(name)
         axes.set_xscale("log", base=2)
