@@ -337,6 +337,18 @@ def test_a_report_is_chosen_from_the_table(opened):
     assert page.input_value("#choice") == "1"
 
 
+def test_what_no_other_report_beats_is_joined(opened):
+    page = opened(report(), faster(), invalid())
+    drawn = "frontier([[1, 5], [2, 3], [3, 4], [2, 9], [4, 6]], {})"
+    assert page.evaluate(drawn.format("[1, -1]")) == [[2, 3], [3, 4], [4, 6]]
+    assert page.evaluate(drawn.format("[1, 1]")) == [[2, 9], [4, 6]]
+    assert page.evaluate(drawn.format("[-1, -1]")) == [[1, 5], [2, 3]]
+    key = page.locator("#chart-overview .key", has_text="what no other beats")
+    assert key.count() == 1
+    page.select_option("#axis-y", "steps")
+    assert key.count() == 0
+
+
 def test_a_chart_is_used_by_keyboard(opened):
     page = opened(report())
     chart = page.locator("#chart-steps figure > svg")

@@ -19,13 +19,15 @@ GIVEN = ("device", "model", "workload", "musebench", "torch", "transformers", "c
 @dataclass(frozen=True)
 class Column:
     """One column: its `unit` as in `musebench.report.table.Row`, whether it is `speed`, and `value` of a
-    report. `axis` says that the picture of all reports may have it as an axis."""
+    report. `axis` says that the picture of all reports may have it as an axis, `better` whether more (1) or
+    less (-1) of it is better, or neither (0)."""
 
     name: str
     unit: str
     value: Callable[[Report, series.Point], Value]
     speed: bool = False
     axis: bool = False
+    better: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,14 @@ def _share(report: Report, _: series.Point) -> Value:
 
 
 NUMBERS: tuple[Column, ...] = (
-    Column("output tokens/s", "/s", lambda _, point: point.output_tokens_per_second, True, True),
-    Column("TTFT p50", "s", lambda _, point: point.ttft.p50, True, True),
-    Column("TTFT p99", "s", lambda _, point: point.ttft.p99, True, True),
-    Column("TPOT p50", "s", lambda _, point: point.tpot.p50, True, True),
-    Column("ITL p99", "s", lambda _, point: point.itl.p99, True, True),
-    Column("tokens/J", "tokens/J", lambda report, _: metrics.tokens_per_joule(report), True, True),
-    Column("decodes: share of floor", "percent", _share, True, True),
-    Column("memory", "bytes", lambda _, point: point.memory_bytes, False, True),
+    Column("output tokens/s", "/s", lambda _, point: point.output_tokens_per_second, True, True, 1),
+    Column("TTFT p50", "s", lambda _, point: point.ttft.p50, True, True, -1),
+    Column("TTFT p99", "s", lambda _, point: point.ttft.p99, True, True, -1),
+    Column("TPOT p50", "s", lambda _, point: point.tpot.p50, True, True, -1),
+    Column("ITL p99", "s", lambda _, point: point.itl.p99, True, True, -1),
+    Column("tokens/J", "tokens/J", lambda report, _: metrics.tokens_per_joule(report), True, True, 1),
+    Column("decodes: share of floor", "percent", _share, True, True, 1),
+    Column("memory", "bytes", lambda _, point: point.memory_bytes, False, True, -1),
     Column("requests offered/s", "/s", lambda _, point: point.offered_per_second, False, True),
     Column("steps", "count", lambda report, _: metrics.step_totals(report).steps, False, True),
     Column("growths", "count", _pool("growths")),
@@ -154,7 +156,7 @@ def points(entries: Sequence[Entry], columns_of_numbers: Numbers) -> dict[str, A
                 None if column.speed and not entry.judgement.valid else value
                 for entry, value in zip(entries, values, strict=True)
             ]
-            made["axes"][column.name] = {"unit": column.unit, "values": kept}
+            made["axes"][column.name] = {"unit": column.unit, "values": kept, "better": column.better}
     return made
 
 

@@ -82,6 +82,16 @@ byId("only-valid").addEventListener("change", filter);
 
 const points = parsed("points");
 
+/* Of the points [x, y] those that no other beats, by x; `better` says for x and y whether more (1) or less (-1)
+   is better. */
+function frontier(data, [moreX, moreY]) {
+  const key = ([x, y]) => [-moreX * x, -moreY * y];
+  const ordered = [...data].sort((a, b) => key(a)[0] - key(b)[0] || key(a)[1] - key(b)[1]);
+  let least = Infinity;
+  const kept = ordered.filter((one) => key(one)[1] < least && ((least = key(one)[1]), true));
+  return kept.sort((a, b) => a[0] - b[0]);
+}
+
 function drawOverview() {
   const [across, up] = [byId("axis-x").value, byId("axis-y").value];
   const [x, y] = [points.axes[across], points.axes[up]];
@@ -93,6 +103,10 @@ function drawOverview() {
     layer(places.filter((place) => place !== chosenReport), { size: 4 }),
     layer(places.filter((place) => place === chosenReport), { size: 5.5, filled: true, mark: 3, colour: colour(1), name: "the report below" }),
   ];
+  if (x.better && y.better && across !== up) {
+    const data = frontier(places.map((place) => [x.values[place], y.values[place]]), [x.better, y.better]);
+    layers.push({ look: "line", name: "what no other beats", colour: "var(--quiet)", dash: "4 3", hover: false, data });
+  }
   overview = new Chart(byId("chart-overview"), {
     title: `${up} against ${across}`,
     x: { label: across, unit: x.unit, zero: true },
