@@ -62,7 +62,9 @@ def request(identity: str, **changed: Any) -> dict[str, Any]:
 
 def requests(*rows: dict[str, Any], **flat: Any) -> RequestColumns:
     names = [
-        field.name for field in dataclasses.fields(RequestColumns) if field.name not in RequestColumns.FLAT
+        field.name
+        for field in dataclasses.fields(RequestColumns)
+        if field.name not in (*RequestColumns.FLAT, *RequestColumns.LATER)
     ]
     return RequestColumns.of(**{name: [row[name] for row in rows] for name in names}, **flat)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from musebench.cli import root
+from musebench.cli.plugins import registry_of
 from musebench.report import files
+from musebench.run import RunOptions
+from musebench.run import run as run_workload
 
 
 def invoke(*arguments: str):
@@ -143,3 +147,17 @@ def test_the_report_is_strict_json_and_names_its_conditions(ran, tmp_path):
 def test_tables_come_in_other_formats(tmp_path):
     result = invoke("single", "--format", "json", "--out", str(tmp_path / "a.json"))
     assert json.loads(result.stdout)["verdict"]["valid"] is True
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_interrupted_run_keeps_the_tokens_of_requests_that_were_still_served(overlap):
+    def stop(engine, repeat):
+        if len(engine.recorder.steps) == 3:
+            raise KeyboardInterrupt
+
+    registry = registry_of(click.Context(root))
+    made = run_workload(RunOptions(overlap=overlap), registry, stop)
+    assert (made.status, made.message) == ("incomplete", "interrupted")
+    requests = made.runs[0].requests
+    assert sum(requests.generated_tokens) == len(requests.token_steps) > 0
+    assert set(requests.token_steps) <= {0, 1, 2}

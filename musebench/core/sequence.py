@@ -192,3 +192,11 @@ class Sequence:
         else:
             row = np.empty(0, np.int32) if self.rest is None else self.rest
         return [token for token in row.tolist() if token != PENDING]
+
+    def generated_steps(self) -> list[int]:
+        """The steps that made them; those of tokens in flight, which stand last, are not known yet."""
+        if self.slot:
+            row = self.table.token_step[self.slot, self.prompt_tokens : self.length]
+        else:
+            row = np.empty(0, np.int32) if self.rest_steps is None else self.rest_steps
+        return row.tolist()

@@ -33,9 +33,11 @@ def _plain(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class Columns:
-    """Lists of one length, one value a row; those named in `FLAT` are of another length or absent."""
+    """Lists of one length, one value a row; those named in `FLAT` are of another length or absent, those in
+    `LATER` may be absent (None): reports from before them lack them."""
 
     FLAT: ClassVar[tuple[str, ...]] = ()
+    LATER: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -44,6 +46,7 @@ class Columns:
 
     def __post_init__(self) -> None:
         names = [e.name for e in dataclasses.fields(self) if e.name not in self.FLAT]
+        names = [name for name in names if name not in self.LATER or getattr(self, name) is not None]
         first = names[0]
         for name in names[1:]:
             if len(getattr(self, name)) != len(self):
@@ -75,8 +78,8 @@ class RequestColumns(Columns):
     again, preempted again, and so on; of odd length when it ended while it was out.
     """
 
-    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins", "pauses")
-    PER_TOKEN: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
+    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
+    LATER: ClassVar[tuple[str, ...]] = ("pauses",)
 
     id: list[str]
     session: list[int | None]
@@ -112,12 +115,10 @@ class RequestColumns(Columns):
             if (low := min(getattr(self, name), default=0)) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
         total = sum(self.generated_tokens)
-        for name in self.PER_TOKEN:
+        for name in self.FLAT:
             column = getattr(self, name)
             if column is not None and len(column) != total:
                 raise Mismatch(f"{name} has {len(column):,} values for {total:,} generated tokens")
-        if self.pauses is not None and len(self.pauses) != len(self):
-            raise Mismatch(f"pauses has {len(self.pauses):,} lists for {len(self):,} requests")
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class EndedColumns(Columns):
     `RequestColumns`. Their texts are left out: decoding them would cost time inside the run."""
 
     FLAT: ClassVar[tuple[str, ...]] = RequestColumns.FLAT
+    LATER: ClassVar[tuple[str, ...]] = RequestColumns.LATER
 
     row: list[int]
     scheduled_seconds: list[float | None]
@@ -57,6 +58,7 @@ class EndedColumns(Columns):
     token_ids: list[int]
     token_steps: list[int]
     margins: list[float | None] | None = None
+    pauses: list[list[float]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,9 +206,9 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
     every = [entry.name for entry in dataclasses.fields(EndedColumns)]
     plain = [name for name in every if name not in (*EndedColumns.FLAT, "row")]
     columns = {
-        entry.name: list(getattr(requests, entry.name))
+        entry.name: list(values)
         for entry in dataclasses.fields(RequestColumns)
-        if entry.name not in RequestColumns.FLAT
+        if entry.name not in RequestColumns.FLAT and (values := getattr(requests, entry.name)) is not None
     }
     made: dict[str, dict[int, list[Any]]] = {name: {} for name in RequestColumns.FLAT}
     for entry in entries:
@@ -215,7 +217,9 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
             if not 0 <= row < len(requests) or columns["finish_reason"][row] is not None:
                 raise Mismatch(f"request {row} has ended, which is none of those that had not")
             for column in plain:
-                columns[column][row] = getattr(entry.requests, column)[place]
+                values = getattr(entry.requests, column)
+                if values is not None and column in columns:
+                    columns[column][row] = values[place]
             end = start + entry.requests.generated_tokens[place]
             for flat in RequestColumns.FLAT:
                 values = getattr(entry.requests, flat)

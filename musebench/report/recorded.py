@@ -117,6 +117,7 @@ class EndedSince:
                 for step in one.rest_steps[: len(tokens)].tolist()
             ],
             margins=margins,
+            pauses=[list(one.pauses) for one in ended],
         )
 
 
@@ -154,8 +155,7 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool) -> Request
     sequences, tokenizer, stop_tokens = recorder.sequences, model.tokenizer, model.stop_tokens
     made = [sequence.generated_tokens() for sequence in sequences]
     steps = [
-        [] if sequence.rest_steps is None else sequence.rest_steps[: len(tokens)].tolist()
-        for sequence, tokens in zip(sequences, made, strict=True)
+        sequence.generated_steps()[: len(tokens)] for sequence, tokens in zip(sequences, made, strict=True)
     ]
     texts = [
         None
