@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from musebench.core.engine import Engine
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
+from musebench.core.packing import pack
 from musebench.core.plan import Limits
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
 from musebench.core.request import Request
@@ -69,6 +70,7 @@ class RunOptions:
     repeat: int = 1
     overlap: bool | None = None
     margins: bool = False
+    stepwise: bool = False
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
@@ -137,20 +139,27 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     }
     _natural("--warmup", options.warmup, 0)
     _natural("--repeat", options.repeat, 1)
+    if options.stepwise and device.partition(":")[0] != "sim":
+        raise UsageError(f"--stepwise is for simulated devices; on {device} every run is stepped")
     require = getattr(backend_kind.load(), "require", None)
     if require is not None:
         require(device)  # no device: said before anything is loaded
 
+    simulated = bool(getattr(backend_kind.load(), "SIMULATED", False))
     source = _model_source(options, registry)
     dtype = options.dtype or ("float32" if device.partition(":")[0] == "cpu" else "bfloat16")
     snapshots = {"start": MemorySnapshot()}
-    model = source.open(options.model, dtype, device, options.seed)
+    if simulated:
+        model = Model(source.facts(options.model, dtype), source=options.model)
+    else:
+        model = source.open(options.model, dtype, device, options.seed)
     requests = workload.requests(
         Context(
             tokenizer=model.tokenizer,
             vocab=model.facts.vocab,
             stop_tokens=model.stop_tokens,
             seed=options.seed,
+            contents=not simulated,
             generators={c.name: c.make for c in registry.components("workload")},
             trace_formats={c.name: c.make for c in registry.components("trace")},
         )
@@ -161,13 +170,16 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
 
     backend = backend_kind.load()(chosen["backend"], device, model)
     snapshots["loaded"] = backend.memory()
+    if simulated:
+        backend.expect(limits)
     backend.open(bounds, record_margins=options.margins)
     executor = executor_kind.load()(chosen["executor"], backend, limits)
     limits = _plan_limits(limits, executor)
     pool = pool_kind.load()(chosen["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
-    costs["ready"] = time.perf_counter() - started
+    if not simulated:  # no host clock leaks into a simulated run's report
+        costs["ready"] = time.perf_counter() - started
     snapshots["opened"] = backend.memory()
     choices = Choices(
         device=device,
@@ -246,7 +258,8 @@ def _measure(
             parts.backend.synchronize()
             parts.backend.reset_peak()
         scheduler = scheduler_kind.make(options.settings.get("scheduler", {}))
-        overlap = parts.backend.name == "cuda" if options.overlap is None else options.overlap
+        simulated = parts.backend.name == "sim"
+        overlap = parts.backend.name in ("cuda", "sim") if options.overlap is None else options.overlap
         on_step = None if progress is None else partial(progress, repeat=max(number + 1, 0))
         engine = Engine(
             scheduler,
@@ -258,11 +271,13 @@ def _measure(
             parts.bounds.max_context,
             overlap,
             on_step,
+            getattr(parts.backend, "packer", pack),
+            simulated and not options.stepwise,
         )
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
         message = None
-        began = time.perf_counter()
+        began = parts.backend.clock.now()
         try:
             engine.run(parts.requests)
         except KeyboardInterrupt:
@@ -270,7 +285,7 @@ def _measure(
         except Exception as error:
             message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
         if number < 0 and message is None:
-            parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + time.perf_counter() - began
+            parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + parts.backend.clock.now() - began
             parts.snapshots["warm"] = parts.backend.memory()
             continue
         parts.snapshots["peak"] = parts.backend.memory()
@@ -293,6 +308,7 @@ def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
             parts.model.facts, parts.model.weights_sha256,
         ),
         seed=options.seed,
+        clock="virtual" if parts.backend.name == "sim" else "host",
         warmup=options.warmup,
         repeats=options.repeat,
         driver=backend.pop("driver", None),

@@ -20,7 +20,7 @@ from musebench.plugin.registry import Registry, parse_settings
     show_default=True,
     help="bundled, a folder or hub id, a .gguf file, or random:SHAPE.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or sim:PROFILE.")
 @click.option("--dtype", help="float32, bfloat16 or float16. Without it: float32 on a CPU, else bfloat16.")
 @click.option("--executor", default="eager", show_default=True, help="How a step is launched.")
 @click.option(
@@ -40,6 +40,9 @@ from musebench.plugin.registry import Registry, parse_settings
 )
 @click.option(
     "--margins", is_flag=True, help="Record the difference of the two largest logits of every token."
+)
+@click.option(
+    "--stepwise", is_flag=True, help="Simulate every step by itself; the report is the same, and takes longer."
 )
 @click.option(
     "--set",

@@ -8,6 +8,7 @@ launch that fails is rolled back: nothing advanced, no cell lost.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -16,13 +17,18 @@ import numpy as np
 
 from musebench.core.errors import PoolFull, StepFailed
 from musebench.core.flight import Flight, Lineup
-from musebench.core.packing import pack
+from musebench.core.packing import Packed, pack
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
+from musebench.core.stretch import Lasting, Steady, Stretching
+from musebench.core.stretching import advance
+
+Packer = Callable[..., Packed]
+"""`musebench.core.packing.pack`, or a function of the same arguments that leaves contents out."""
 
 
 class Engine:
@@ -30,7 +36,8 @@ class Engine:
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
     is called after each commit with the engine. With `overlap` one step may be in flight while the next is
-    planned.
+    planned. `packer` makes the batches. With `bulk` stretches of equal decodes are taken at once where
+    scheduler, pool and executor can (musebench.core.stretch); `on_step` is then called once a stretch.
     """
 
     def __init__(
@@ -44,6 +51,8 @@ class Engine:
         max_context: int | None = None,
         overlap: bool = False,
         on_step: Callable[[Engine], None] | None = None,
+        packer: Packer = pack,
+        bulk: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.pool = pool
@@ -53,6 +62,13 @@ class Engine:
         self.max_context = max_context
         self.overlap = overlap
         self.on_step = on_step
+        self.packer = packer
+        self.bulk = (
+            bulk
+            and isinstance(scheduler, Steady)
+            and isinstance(pool, Lasting)
+            and isinstance(executor, Stretching)
+        )
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions)
         self.waiting: list[Sequence] = []
@@ -147,7 +163,7 @@ class Engine:
             if self._flights:
                 self._settle()
             elif self._future:
-                self.clock.sleep_until(self._origin + self._future[0][0])
+                self._sleep(self._future[0][0])
             return
         if self._torn:
             # Part of the failed launch may have run: the device's last tokens are no longer those of the step
@@ -155,11 +171,25 @@ class Engine:
             self._torn = False
             self._settle()
         start = self.clock.now()
-        flight = self._launch(start)
+        plan = None
+        if self.bulk and self.running.decoding and not self.running.prefilling:
+            plan = self._plan(len(self.waiting))
+            if advance(self, plan):
+                return
+        flight = self._launch(start, plan)
         if flight is not None:
             self._flights.append(flight)
         while len(self._flights) > (1 if self.overlap and flight is not None else 0):
             self._commit(self._flights.popleft())
+
+    def _sleep(self, arrival: float) -> None:
+        """Until `now` reaches `arrival`. (origin + arrival) - origin can round below arrival, where a virtual
+        clock would stand for ever."""
+        until = self._origin + arrival
+        self.clock.sleep_until(until)
+        while self.now() < arrival:
+            until = math.nextafter(until, math.inf)
+            self.clock.sleep_until(until)
 
     def _settle(self) -> None:
         while self._flights:
@@ -198,12 +228,23 @@ class Engine:
 
     # -- launch ---------------------------------------------------------------------------------------
 
-    def _launch(self, start: float) -> Flight | None:
-        """Plan and launch one step; None when there was nothing to launch before flights have landed."""
+    def _plan(self, offered: int) -> StepPlan:
+        """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
+        plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
+        if not plan.empty:
+            try:
+                check_plan(plan, self.running, self.limits, len(self._free_slots))
+            except ValueError as error:
+                raise RuntimeError(f"scheduler {self.scheduler.name!r} made a wrong plan: {error}") from error
+        return plan
+
+    def _launch(self, start: float, given: StepPlan | None = None) -> Flight | None:
+        """Plan (unless the plan is given) and launch one step; None when there was nothing to launch before
+        flights have landed."""
         waiting_before, running_before = len(self.waiting), len(self.running)
         offered = len(self.waiting)
         while True:
-            plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
+            plan, given = given or self._plan(offered), None
             if plan.empty:
                 if self._flights:
                     return None
@@ -213,10 +254,6 @@ class Engine:
                     f"scheduler {self.scheduler.name!r} planned nothing with {len(self.running)} running and "
                     f"{len(self.waiting)} waiting sequences"
                 )
-            try:
-                check_plan(plan, self.running, self.limits, len(self._free_slots))
-            except ValueError as error:
-                raise RuntimeError(f"scheduler {self.scheduler.name!r} made a wrong plan: {error}") from error
             admitted = self._admit(plan)
             try:
                 cells = self.pool.reserve(plan)
@@ -303,7 +340,7 @@ class Engine:
         edits = self.pool.take_edits()
         for forward in self.executor.cut(flight.plan):
             count = forward.plan.tokens
-            packed = pack(forward, table, cells[at : at + count], flight.generation, edits)
+            packed = self.packer(forward, table, cells[at : at + count], flight.generation, edits)
             edits = ()
             at += count
             flight.add(packed, self.executor.execute(packed.batch))
@@ -338,11 +375,15 @@ class Engine:
             if piece.sequence.remaining == 1 and piece.sequence.generated > 0:
                 piece.sequence.phase = Phase.DECODE
                 running.to_decode(piece.sequence)
+        self._drain_full(flight)
+
+    def _drain_full(self, flight: Flight) -> None:
+        """Sequences whose last token is on its way are planned no more."""
         full = self.table.length[flight.slots] >= self.table.limit[flight.slots]
         if full.any():
             ending = set(flight.slots[full].tolist())
             for sequence in [one for one in flight.plan.sequences() if one.slot in ending]:
-                running.drain(sequence)
+                self.running.drain(sequence)
 
     def _rollback(self, flight: Flight) -> None:
         """Undo a launch: counts, lengths and cells are as before it, admitted sequences wait again."""
@@ -367,7 +408,8 @@ class Engine:
 
     # -- commit ---------------------------------------------------------------------------------------
 
-    def _commit(self, flight: Flight) -> None:
+    def _commit(self, flight: Flight, end: float | None = None) -> None:
+        """Take a step's tokens over; `end` is when they came back, where the clock is past it already."""
         try:
             tokens = flight.wait()
         except Exception as error:
@@ -378,7 +420,8 @@ class Engine:
             self._rollback(flight)
             self._take_back_row(flight.step)
             raise StepFailed(flight.step, _sessions(flight.plan), error) from error
-        end = self.clock.now()
+        past = end is not None
+        end = self.clock.now() if end is None else end
         table, now = self.table, end - self._origin
         keep = flight.kept()
         slots, positions, tokens = flight.slots[keep], flight.positions[keep], tokens[keep]
@@ -403,7 +446,7 @@ class Engine:
                 sequence = by_slot[slot]
                 sequence.last_token_seconds = now
                 self._finish(sequence, FinishReason.STOP if stop else FinishReason.LENGTH, now=now)
-        host = (flight.launched - flight.start) + (self.clock.now() - end)
+        host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
         self.recorder.steps.append(
             StepRecord(
                 start=flight.start - self._origin,
@@ -422,7 +465,7 @@ class Engine:
                 running=flight.running,
             )
         )
-        if self.on_step is not None:
+        if self.on_step is not None and not past:
             self.on_step(self)
 
     def _take_back_row(self, step: int) -> None:

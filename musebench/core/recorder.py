@@ -6,26 +6,9 @@ from dataclasses import dataclass, field
 
 from musebench.core.protocols import Resize
 from musebench.core.sequence import Sequence
+from musebench.core.steplog import StepLog, StepRecord
 
-
-@dataclass(slots=True)
-class StepRecord:
-    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host."""
-
-    start: float
-    end: float
-    device_seconds: float | None
-    host_seconds: float
-    decode_tokens: int
-    prefill_tokens: int
-    padded_tokens: int
-    sequences: int
-    programs: dict[str, int]
-    rows: int
-    in_use: int
-    generation: int
-    waiting: int
-    running: int
+__all__ = ["GrowthRecord", "Recorder", "StepRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +26,7 @@ class Recorder:
     """`steps` in order of commit, `growths`, all `sequences` in order of submission, and the margins of
     the two largest logits by session where they were asked for."""
 
-    steps: list[StepRecord] = field(default_factory=list)
+    steps: StepLog = field(default_factory=StepLog)
     growths: list[GrowthRecord] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
     margins: dict[int, dict[int, float]] = field(default_factory=dict)

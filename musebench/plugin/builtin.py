@@ -63,6 +63,12 @@ def register_backends(register: Register) -> None:
             options="musebench.backends.torch_options:TorchOptions",
             summary=summary,
         )
+    register(
+        "sim",
+        "musebench.backends.simulated.backend:SimulatedBackend",
+        options="musebench.backends.simulated.options:SimulatedOptions",
+        summary="a virtual clock and a cost model: sim:h200, or sim:FILE of a profile of your own",
+    )
 
 
 @hookimpl
@@ -77,6 +83,7 @@ def register_models(register: Register) -> None:
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
+        ("shape", "shape_source", "ShapeSource", "the name of a shape, without weights, for simulated devices"),
     ):
         _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)
 

@@ -11,6 +11,7 @@ from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import Request
+from musebench.core.steplog import COUNTS, SECONDS
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
 
@@ -111,13 +112,8 @@ def _prompt_sha256(request: Request) -> str | None:
 
 def _step_columns(recorder: Recorder) -> StepColumns:
     steps = recorder.steps
-    names = sorted({name for step in steps for name in step.programs})
-    plain = (
-        "start", "end", "device_seconds", "host_seconds", "decode_tokens", "prefill_tokens", "padded_tokens",
-        "sequences", "rows", "in_use", "generation", "waiting", "running",
-    )  # fmt: skip
+    programs = steps.program_columns()
+    forwards = sum(programs.values(), np.zeros(len(steps), np.int64))
     return StepColumns.of(
-        **{name: [getattr(step, name) for step in steps] for name in plain},
-        forwards=[sum(step.programs.values()) for step in steps],
-        programs={name: [step.programs.get(name, 0) for step in steps] for name in names},
+        **{name: steps.column(name) for name in (*SECONDS, *COUNTS)}, forwards=forwards, programs=programs
     )

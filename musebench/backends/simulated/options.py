@@ -1,0 +1,17 @@
+"""Options of the simulated backend, apart from it so that showing them imports little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from musebench.core.options import option
+
+
+@dataclass(frozen=True)
+class SimulatedOptions:
+    """Options of the backend `sim`."""
+
+    memory: float = option(
+        0.9, "share of the device's memory that weights, activations, graphs and rows may take together",
+        above=0.0, maximum=1.0,
+    )  # fmt: skip
