@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
@@ -175,7 +176,10 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     backend.open(bounds, record_margins=options.margins)
     executor = executor_kind.load()(chosen["executor"], backend, limits)
     limits = _plan_limits(limits, executor)
-    pool = pool_kind.load()(chosen["pool"], bounds, backend.storage())
+    make_pool = pool_kind.load()
+    if simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
+        make_pool = getattr(make_pool, "Counted", make_pool)
+    pool = make_pool(chosen["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
     if not simulated:  # no host clock leaks into a simulated run's report
@@ -272,6 +276,7 @@ def _measure(
             overlap,
             on_step,
             getattr(parts.backend, "packer", pack),
+            CountedTable(parts.bounds.max_sessions) if simulated else None,
             simulated and not options.stepwise,
         )
         start_rows = parts.backend.storage().rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
+from typing import Any
 
 import pytest
 from affine_costs import AffineCosts
@@ -13,6 +14,7 @@ from musebench.backends.simulated import backend as backend_module
 from musebench.backends.simulated.backend import SimulatedBackend
 from musebench.backends.simulated.device import SimulatedDevice
 from musebench.backends.simulated.options import SimulatedOptions
+from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits
@@ -20,6 +22,8 @@ from musebench.core.protocols import PoolBounds
 from musebench.core.request import Request
 from musebench.models.source import Model
 from musebench.plugin.registry import Registry
+from musebench.report.codec import encode
+from musebench.report.columns import RunData
 from musebench.report.recorded import run_data
 
 FACTS = ModelFacts("fake", "fake", 1, 1, 1, 1, 1, 1, 50, 10_000, "float32", 1, 1)
@@ -30,6 +34,7 @@ CONTEXT = 128
 def simulated(
     made: list[Request], bulk: bool, scheduler: str, pool: str, executor: str, limits: Limits, overlap: bool,
     capacity: int | None, costs: AffineCosts, runs: int = 1, executor_options: dict[str, str] | None = None,
+    counted: bool = False,
 ) -> list[object]:  # fmt: skip
     """Runs one after the other on one pool: everything that a report is made of."""
     patch = pytest.MonkeyPatch()
@@ -42,20 +47,36 @@ def simulated(
     bounds = PoolBounds(limits.most_sequences, CONTEXT, capacity)
     launcher = REGISTRY.get("executor", executor).make(executor_options or {}, backend, limits)
     options = {"start": "4", "factor": "1.5"} if pool == "geometric" else {}
-    owner = REGISTRY.get("pool", pool).make(options, bounds, backend.storage())
+    kind = REGISTRY.get("pool", pool)
+    policy = kind.load()
+    policy = getattr(policy, "Counted", policy) if counted else policy
+    owner = policy(kind.parse(options), bounds, backend.storage())
     left: list[object] = []
     for _ in range(runs):
         engine = Engine(
             REGISTRY.get("scheduler", scheduler).make({}), owner, launcher, backend.clock, limits,
-            limits.most_sequences, CONTEXT, overlap, None, backend.packer, bulk,
+            limits.most_sequences, CONTEXT, overlap, packer=backend.packer, bulk=bulk,
+            table=CountedTable(limits.most_sequences) if counted else None,
         )  # fmt: skip
         engine.run(made)
         assert engine.pool.in_use == 0
         data = run_data(engine, backend.storage(), model, 0, launcher.counters())
-        left += [dataclasses.asdict(data), engine.now(), owner.cells.owners.tolist()]
+        if not counted:  # which are the ids and the cells of a run that keeps them
+            assert data.requests.token_ids == [FACTS.vocab] * sum(data.requests.generated_tokens)
+            assert not owner.cells.owners[1:].any()
+        left += [plain(data), engine.now(), owner.cells.held.tolist(), owner.most_in_use]
         if bulk:
             assert engine.bulk
     return left
+
+
+def plain(data: RunData) -> dict[str, Any]:
+    """What a report keeps of a run, without the ids of tokens, which are all the same."""
+    made = json.loads(json.dumps(encode(data), default=list))
+    assert isinstance(made, dict)
+    for name in ("token_ids", "prompt_sha256"):
+        made["requests"].pop(name)
+    return made
 
 
 requests = st.lists(
@@ -96,10 +117,12 @@ def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
     made.sort(key=lambda request: request.arrival_seconds)
     capacity = max(one.cells_needed for one in made) + 5 if tight and pool == "geometric" else None
     options = {"ladder": "2,4"} if executor == "graph" else {}
-    both = [
+    stepped, bulk, counted, counted_bulk = (
         simulated(
-            made, bulk, scheduler, pool, executor, limits, overlap, capacity, priced, runs, options
+            made, bulk, scheduler, pool, executor, limits, overlap, capacity, priced, runs, options, counted
         )
-        for bulk in (False, True)
-    ]  # fmt: skip
-    assert both[0] == both[1]
+        for counted in (False, True) for bulk in (False, True)
+    )  # fmt: skip
+    assert stepped == bulk
+    assert stepped == counted
+    assert stepped == counted_bulk

@@ -23,7 +23,7 @@ from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
 from musebench.core.request import FinishReason, Request
-from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
+from musebench.core.sequence import Phase, Sequence, SequenceTable
 from musebench.core.stretch import Lasting, Steady, Stretching
 from musebench.core.stretching import advance
 
@@ -36,7 +36,8 @@ class Engine:
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
     is called after each commit with the engine. With `overlap` one step may be in flight while the next is
-    planned. `packer` makes the batches. With `bulk` stretches of equal decodes are taken at once where
+    planned. `packer` makes the batches of what
+    `table` (of `max_sessions` slots; None: one that keeps all token ids) holds. With `bulk` stretches of equal decodes are taken at once where
     scheduler, pool and executor can (musebench.core.stretch); `on_step` is then called once a stretch.
     """
 
@@ -52,6 +53,7 @@ class Engine:
         overlap: bool = False,
         on_step: Callable[[Engine], None] | None = None,
         packer: Packer = pack,
+        table: SequenceTable | None = None,
         bulk: bool = False,
     ) -> None:
         self.scheduler = scheduler
@@ -70,7 +72,7 @@ class Engine:
             and isinstance(executor, Stretching)
         )
         self.recorder = Recorder()
-        self.table = SequenceTable(max_sessions)
+        self.table = SequenceTable(max_sessions) if table is None else table
         self.waiting: list[Sequence] = []
         self.running = Lineup()
         self._future: list[tuple[float, int, Sequence]] = []
@@ -275,11 +277,8 @@ class Engine:
                 raise StepFailed(self._steps, _sessions(plan), error) from error
         flight = Flight(plan, self._steps, start, waiting_before, running_before)
         flight.admitted = admitted
-        flight.rows, flight.in_use, flight.generation = (
-            self.pool.rows + 1,
-            self.pool.in_use,
-            self.pool.generation,
-        )
+        pool = self.pool
+        flight.rows, flight.in_use, flight.generation = pool.rows + 1, pool.in_use, pool.generation
         self._note_growth()
         try:
             self._execute(flight, cells)
@@ -353,7 +352,7 @@ class Engine:
             )
         flight.close()
         # The sampled token of each row is the sequence's next: on its way, but it counts from here on.
-        table.tokens[flight.slots, flight.positions] = PENDING
+        table.expect(flight.slots, flight.positions)
         table.length[flight.slots] = flight.positions + 1
         self._line_up(flight)
 
@@ -424,16 +423,18 @@ class Engine:
         end = self.clock.now() if end is None else end
         table, now = self.table, end - self._origin
         keep = flight.kept()
-        slots, positions, tokens = flight.slots[keep], flight.positions[keep], tokens[keep]
-        table.tokens[slots, positions] = tokens
-        table.token_step[slots, positions] = len(self.recorder.steps)
+        slots, positions = flight.slots, flight.positions
+        if keep is not None:
+            slots, positions, tokens = slots[keep], positions[keep], tokens[keep]
+        table.land(slots, positions, tokens, len(self.recorder.steps))
         if flight.margins is not None:
             self._note_margins(flight, keep)
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        stopped = (table.stop[slots] == tokens[:, None]).any(1)
-        ended = stopped | (positions + 1 >= table.limit[slots])
+        ended = positions + 1 >= table.limit[slots]
+        stopped = (table.stop[slots] == tokens[:, None]).any(1) if table.stops else np.zeros(len(slots), bool)
+        ended |= stopped
         if ended.any():
             by_slot = {sequence.slot: sequence for sequence in flight.sequences}
             for slot, stop, position in zip(
@@ -477,7 +478,8 @@ class Engine:
             if growth.step > step:
                 growths[index] = replace(growth, step=step)
 
-    def _note_margins(self, flight: Flight, keep: np.ndarray) -> None:
+    def _note_margins(self, flight: Flight, keep: np.ndarray | None) -> None:
+        keep = np.ones(len(flight.slots), bool) if keep is None else keep
         sessions = {sequence.slot: sequence for sequence in flight.sequences}
         assert flight.margins is not None
         rows = zip(
@@ -493,11 +495,8 @@ class Engine:
         self, sequence: Sequence, reason: FinishReason, message: str | None = None, now: float | None = None
     ) -> None:
         if sequence.slot:
-            table = self.table
-            known = table.tokens[sequence.slot, sequence.prompt_tokens : int(table.length[sequence.slot])]
-            pending = np.flatnonzero(known == PENDING)
-            if len(pending):
-                table.length[sequence.slot] = sequence.prompt_tokens + int(pending[0])
+            known = self.table.known(sequence.slot, sequence.prompt_tokens)
+            self.table.length[sequence.slot] = sequence.prompt_tokens + known
             self.running.remove(sequence)
             self._vacate(sequence)
         elif sequence in self.waiting:

@@ -41,11 +41,11 @@ class Lineup:
         return max((*self.decoding, *self.prefilling), key=_age, default=None)
 
     def add(self, sequence: Sequence) -> None:
-        self.prefilling = tuple(sorted((*self.prefilling, sequence), key=_age))
+        self.prefilling = _with(self.prefilling, sequence)
 
     def to_decode(self, sequence: Sequence) -> None:
         self.prefilling = _without(self.prefilling, sequence)
-        self.decoding = tuple(sorted((*self.decoding, sequence), key=_age))
+        self.decoding = _with(self.decoding, sequence)
 
     def drain(self, sequence: Sequence) -> None:
         self.remove(sequence)
@@ -70,8 +70,17 @@ def _age(sequence: Sequence) -> int:
     return sequence.admitted
 
 
+def _with(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+    if not line or line[-1].admitted < sequence.admitted:  # mostly
+        return (*line, sequence)
+    return tuple(sorted((*line, sequence), key=_age))
+
+
 def _without(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    return tuple(one for one in line if one is not sequence) if sequence in line else line
+    if sequence not in line:
+        return line
+    place = line.index(sequence)
+    return line[:place] + line[place + 1 :]
 
 
 class Flight:
@@ -89,8 +98,10 @@ class Flight:
         self.waiting = waiting
         self.running = running
         self.sequences = plan.sequences()
-        slots = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
-        slots = np.concatenate([plan.decode_slots, slots])
+        slots = plan.decode_slots
+        if plan.prefills:
+            more = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
+            slots = np.concatenate([slots, more])
         table = self.sequences[0].table
         self.computed = table.computed[slots]
         self.lengths = table.length[slots]
@@ -138,13 +149,15 @@ class Flight:
         """Ignore what this step made for a slot whose sequence ended before."""
         self._dropped.add(slot)
 
-    def kept(self) -> np.ndarray:
-        """Which rows count, bool [R]."""
+    def kept(self) -> np.ndarray | None:
+        """Which rows count, bool [R]; None: all."""
         if not self._dropped:
-            return np.ones(len(self.slots), bool)
+            return None
         return ~np.isin(self.slots, list(self._dropped))
 
     def first_tokens(self) -> list[Sequence]:
         """Sequences whose prefill ended in this step."""
+        if not self.plan.prefills:
+            return []
         wanting = set(self.slots[len(self.plan.decodes) :].tolist())
         return [piece.sequence for piece in self.plan.prefills if piece.sequence.slot in wanting]

@@ -10,7 +10,6 @@ from musebench.core.flight import Flight
 from musebench.core.packing import Packed
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward
-from musebench.core.sequence import PENDING
 from musebench.core.stretch import Stretch, StretchOutput
 
 if TYPE_CHECKING:
@@ -44,15 +43,12 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
 
     flight = Flight(plan, engine._steps + steps - 1, output.starts[-1], waiting, runnings[-1])
     if steps > 1:
-        rows = len(engine.recorder.steps) + np.arange(steps - 1, dtype=np.int32)
-        columns = first[:, None] + np.arange(steps - 1, dtype=np.int32)
-        table.tokens[slots[:, None], columns] = output.token
-        table.token_step[slots[:, None], columns] = rows
+        table.land_steps(slots, first, steps - 1, output.token, len(engine.recorder.steps))
         _record(engine, forward, output, in_use, waiting, runnings)
     table.computed[slots] += steps
     table.length[slots] += steps
     positions = first + (steps - 1)
-    table.tokens[slots, positions] = PENDING
+    table.expect(slots, positions)
     flight.computed, flight.lengths = flight.computed + (steps - 1), positions
     flight.launched, flight.rows, flight.in_use = output.launched[-1], engine.pool.rows + 1, in_use[-1]
     flight.generation = engine.pool.generation

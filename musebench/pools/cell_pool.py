@@ -73,6 +73,10 @@ class CellPool:
             raise PoolFull(plan.tokens, self.capacity - self.cells.in_use, self.capacity)
         if needed > self.cells.rows:
             self._grow(needed)
+        return self._take(plan)
+
+    def _take(self, plan: StepPlan) -> np.ndarray:
+        """Claim the cells of a plan; the rows are there."""
         slots, positions = self._tokens_of(plan)
         cells = self._place(slots, positions)
         self.cells.claim(slots, positions, cells)

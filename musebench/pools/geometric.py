@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from musebench.core.counted import CellCounts
 from musebench.core.options import option
+from musebench.core.plan import StepPlan
 from musebench.core.protocols import PoolBounds, Storage
 from musebench.core.sequence import Sequence
 from musebench.pools.cell_pool import CellPool
@@ -30,6 +32,7 @@ class GeometricPool(CellPool):
 
     name: ClassVar[str] = "geometric"
     Options = GeometricOptions
+    Counted: ClassVar[type[GeometricPool]]
 
     def __init__(self, options: GeometricOptions, bounds: PoolBounds, storage: Storage) -> None:
         super().__init__(bounds, storage)
@@ -75,3 +78,28 @@ class GeometricPool(CellPool):
         if len(cells):
             self.cells.taken_below(int(cells[-1]) + 1)
         return cells
+
+
+class CountedGeometricPool(GeometricPool):
+    """The same policy over cells that are only counted: for storages whose cells nobody reads."""
+
+    def __init__(self, options: GeometricOptions, bounds: PoolBounds, storage: Storage) -> None:
+        super().__init__(options, bounds, storage)
+        self.cells: CellCounts = CellCounts(bounds.max_sessions)
+        self._none = np.zeros(1, np.int32)
+
+    def _take(self, plan: StepPlan) -> np.ndarray:
+        """Cell 0 for every token."""
+        if plan.decodes:
+            self.cells.count(plan.decode_slots, 1)
+        for piece in plan.prefills:
+            self.cells.count(np.array([piece.sequence.slot]), piece.count)
+        if plan.tokens > len(self._none):
+            self._none = np.zeros(2 * plan.tokens, np.int32)
+        return self._none[: plan.tokens]
+
+    def reserve_steps(self, plan: StepPlan, steps: int) -> None:
+        self.cells.count(plan.decode_slots, steps)
+
+
+GeometricPool.Counted = CountedGeometricPool

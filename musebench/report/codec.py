@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from musebench.report.column import Column
+
 _NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null",
     list: "a list", dict: "an object",
@@ -39,7 +41,7 @@ def encode(value: Any) -> Any:
         return {entry.name: encode(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str | Column):
         return value
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -21,13 +21,15 @@ import numpy as np
 
 from musebench.core.request import FinishReason
 from musebench.report.codec import Mismatch
+from musebench.report.column import Column
 
 
 def _plain(column: Any) -> Any:
     if not isinstance(column, np.ndarray):
         return list(column) if isinstance(column, tuple | range) else column
-    values = column.tolist()
-    return [None if value != value else value for value in values] if column.dtype.kind == "f" else values
+    if column.dtype.kind == "f" and np.isnan(column).any():
+        return [None if value != value else value for value in column.tolist()]
+    return Column(column) if column.dtype.kind in "fi" else column.tolist()
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class RequestColumns(Columns):
         for name in ("prompt_tokens", "generated_tokens", "max_new_tokens", "preemptions"):
             if (low := min(getattr(self, name), default=0)) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
-        total = sum(self.generated_tokens)
+        total = int(np.sum(np.asarray(self.generated_tokens, np.int64)))
         for name in self.FLAT:
             column = getattr(self, name)
             if column is not None and len(column) != total:
@@ -204,7 +206,10 @@ class RunData:
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps
-        if made and (min(made) < 0 or max(made) >= len(self.steps)):
-            raise Mismatch(
-                f"token_steps names steps {min(made)} to {max(made)}; the run has {len(self.steps)} steps"
-            )
+        if made:
+            rows = np.asarray(made)
+            first, last = int(rows.min()), int(rows.max())
+            if first < 0 or last >= len(self.steps):
+                raise Mismatch(
+                    f"token_steps names steps {first} to {last}; the run has {len(self.steps)} steps"
+                )

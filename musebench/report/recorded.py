@@ -7,10 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from musebench.core.counted import CountedTable, StepRuns, expand
 from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import Request
+from musebench.core.sequence import Sequence
 from musebench.core.steplog import COUNTS, SECONDS
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
@@ -29,7 +31,7 @@ def run_data(
     recorder, pool = engine.recorder, engine.pool
     growths = recorder.growths
     return RunData(
-        requests=_request_columns(recorder, model, margins),
+        requests=_request_columns(recorder, model, margins, isinstance(engine.table, CountedTable)),
         steps=_step_columns(recorder),
         pool=PoolData(
             policy=pool.name,
@@ -54,11 +56,13 @@ def run_data(
     )
 
 
-def _request_columns(recorder: Recorder, model: Model, margins: bool) -> RequestColumns:
+def _request_columns(recorder: Recorder, model: Model, margins: bool, counted: bool) -> RequestColumns:
     sequences, tokenizer, stop_tokens = recorder.sequences, model.tokenizer, model.stop_tokens
+    if counted:
+        return _counted_columns(recorder)
     made = [sequence.generated_tokens() for sequence in sequences]
     steps = [
-        [] if sequence.rest_steps is None else sequence.rest_steps[: len(tokens)].tolist()
+        [] if sequence.rest_steps is None else np.asarray(sequence.rest_steps)[: len(tokens)].tolist()
         for sequence, tokens in zip(sequences, made, strict=True)
     ]
     texts = [
@@ -80,6 +84,36 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool) -> Request
             for place in range(len(tokens))
         ]
     return RequestColumns.of(
+        **_plain_columns(sequences),
+        generated_tokens=[len(tokens) for tokens in made],
+        expect=expected,
+        correct=correct,
+        text=texts,
+        prompt_sha256=[_prompt_sha256(sequence.request) for sequence in sequences],
+        token_ids=[token for tokens in made for token in tokens],
+        token_steps=[step for row in steps for step in row],
+        margins=gaps,
+    )
+
+
+def _counted_columns(recorder: Recorder) -> RequestColumns:
+    """Of a run that kept no token: how many each request made, and in which steps."""
+    sequences = recorder.sequences
+    runs = [one.rest_steps if isinstance(one.rest_steps, StepRuns) else StepRuns() for one in sequences]
+    nothing: list[None] = [None] * len(sequences)
+    return RequestColumns.of(
+        **_plain_columns(sequences),
+        generated_tokens=[len(one) for one in runs],
+        expect=nothing,
+        correct=nothing,
+        text=nothing,
+        prompt_sha256=nothing,
+        token_steps=expand(runs).astype(np.int32),
+    )
+
+
+def _plain_columns(sequences: list[Sequence]) -> dict[str, list[object]]:
+    return dict(
         id=[sequence.request.id for sequence in sequences],
         session=[sequence.session for sequence in sequences],
         arrival_seconds=[sequence.arrival_seconds for sequence in sequences],
@@ -88,19 +122,11 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool) -> Request
         last_token_seconds=[sequence.last_token_seconds for sequence in sequences],
         finish_seconds=[sequence.finish_seconds for sequence in sequences],
         prompt_tokens=[sequence.prompt_tokens for sequence in sequences],
-        generated_tokens=[len(tokens) for tokens in made],
         max_new_tokens=[sequence.request.max_new_tokens for sequence in sequences],
         finish_reason=[sequence.finish_reason for sequence in sequences],
         message=[sequence.message for sequence in sequences],
         preemptions=[sequence.preemptions for sequence in sequences],
-        expect=expected,
-        correct=correct,
-        text=texts,
-        prompt_sha256=[_prompt_sha256(sequence.request) for sequence in sequences],
         tags=[dict(sequence.request.tags) for sequence in sequences],
-        token_ids=[token for tokens in made for token in tokens],
-        token_steps=[step for row in steps for step in row],
-        margins=gaps,
     )
 
 
