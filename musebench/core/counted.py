@@ -73,11 +73,10 @@ class CountedTable(SequenceTable):
 
     def land_steps(self, slots: np.ndarray, first: np.ndarray, steps: int, token: int, row: int) -> None:
         self._known[slots] += steps
-        broken = self._next[slots] != row
-        if broken.any():
-            for slot in slots[broken].tolist():
-                if (end := int(self._next[slot])) > (start := int(self._first[slot])):
-                    self._closed[slot].append((start, end))
+        for slot, follows in zip(slots.tolist(), self._next[slots].tolist(), strict=True):
+            if follows != row:
+                if follows > (start := int(self._first[slot])):
+                    self._closed[slot].append((start, follows))
                 self._first[slot] = row
         self._next[slots] = row + steps
 
@@ -101,6 +100,12 @@ class CellCounts(Cells):
         """`each` more cells for all of `slots`."""
         self.held[slots] += each
         self.in_use += len(slots) * each
+        self.most_in_use = max(self.most_in_use, self.in_use)
+
+    def count_one(self, slot: int, more: int) -> None:
+        """`more` cells for one slot."""
+        self.held[slot] += more
+        self.in_use += more
         self.most_in_use = max(self.most_in_use, self.in_use)
 
     def fork(self, source: int, target: int, upto: int) -> None:

@@ -379,9 +379,10 @@ class Engine:
     def _drain_full(self, flight: Flight) -> None:
         """Sequences whose last token is on its way are planned no more."""
         full = self.table.length[flight.slots] >= self.table.limit[flight.slots]
-        if full.any():
+        flight.ending = bool(full.any())
+        if flight.ending:
             ending = set(flight.slots[full].tolist())
-            for sequence in [one for one in flight.plan.sequences() if one.slot in ending]:
+            for sequence in [one for one in flight.sequences if one.slot in ending]:
                 self.running.drain(sequence)
 
     def _rollback(self, flight: Flight) -> None:
@@ -432,10 +433,13 @@ class Engine:
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        ended = positions + 1 >= table.limit[slots]
-        stopped = (table.stop[slots] == tokens[:, None]).any(1) if table.stops else np.zeros(len(slots), bool)
-        ended |= stopped
-        if ended.any():
+        stopped = np.zeros(len(slots), bool)
+        if table.stops:
+            stopped = (table.stop[slots] == tokens[:, None]).any(1)
+        ended = stopped
+        if flight.ending:
+            ended = stopped | (positions + 1 >= table.limit[slots])
+        if (flight.ending or table.stops) and ended.any():
             by_slot = {sequence.slot: sequence for sequence in flight.sequences}
             for slot, stop, position in zip(
                 slots[ended].tolist(), stopped[ended].tolist(), positions[ended].tolist(), strict=True

@@ -106,6 +106,7 @@ class Flight:
         self.computed = table.computed[slots]
         self.lengths = table.length[slots]
         self.admitted: list[Sequence] = []
+        self.ending = False  # whether it makes anybody's last token
         self.rows = self.in_use = self.generation = 0
         self.padded_tokens = 0
         self.programs: dict[str, int] = {}

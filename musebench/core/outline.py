@@ -39,17 +39,21 @@ def outline(
     The plan has been checked by the engine, so what `pack` refuses is not looked for again.
     """
     plan = forward.plan
-    slots = plan.decode_slots
-    contexts = table.computed[slots] + 1
-    row_slots, queries = slots, np.ones(len(slots), np.int64)
+    slots = row_slots = plan.decode_slots
+    decodes = len(slots)
+    contexts = np.empty(plan.slices, np.int64)
+    np.add(table.computed[slots], 1, out=contexts[:decodes])
+    queries = np.ones(plan.slices, np.int64)
     if plan.prefills:
-        pieces = [(piece.sequence.slot, piece.count) for piece in plan.prefills]
-        more = np.array(pieces, np.int64)
-        ends = table.computed[more[:, 0]] + more[:, 1]
-        wanting = more[:, 0][ends == table.length[more[:, 0]]]
-        row_slots = np.concatenate([slots, wanting.astype(np.int32)])
-        queries = np.concatenate([queries, more[:, 1]])
-        contexts = np.concatenate([contexts, ends])
+        wanting = []
+        for place, piece in enumerate(plan.prefills, start=decodes):
+            slot = piece.sequence.slot
+            end = int(table.computed[slot]) + piece.count
+            queries[place], contexts[place] = piece.count, end
+            if end == table.length[slot]:
+                wanting.append(slot)
+        if wanting:
+            row_slots = np.concatenate([slots, np.array(wanting, np.int32)])
     rows, sequences, tokens = len(row_slots), plan.slices, plan.tokens
     layout = BatchLayout(
         max(tokens, forward.pad_tokens),
@@ -60,6 +64,6 @@ def outline(
     batch = OutlinedBatch(
         layout=layout, buffer=_EMPTY, tokens=tokens, sequences=sequences, rows=rows,
         program=forward.program, generation=generation, edits=edits,
-        queries=queries, contexts=contexts.astype(np.int64),
+        queries=queries, contexts=contexts,
     )  # fmt: skip
     return Packed(batch, row_slots, table.length[row_slots])

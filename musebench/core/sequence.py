@@ -182,7 +182,9 @@ class Sequence:
     @property
     def remaining(self) -> int:
         """Tokens it has that are not computed: 1 when it decodes, more when it prefills."""
-        return self.length - self.computed
+        if slot := self.slot:
+            return int(self.table.length[slot]) - int(self.table.computed[slot])
+        return self.length
 
     @property
     def limit(self) -> int:

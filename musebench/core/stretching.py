@@ -25,7 +25,7 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     made = _launch(engine, plan)
     if made is None:
         return False
-    forward, output = made
+    forward, output, left = made
     steps = output.steps
     table, slots, first = engine.table, plan.decode_slots, engine.table.length[plan.decode_slots]
     waiting, running = len(engine.waiting), len(engine.running)
@@ -55,7 +55,8 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     flight.add(Packed(forward.outline(), slots, positions), output.last)
     flight.close()
     engine._steps += steps
-    engine._drain_full(flight)
+    if steps == left:
+        engine._drain_full(flight)
     engine._flights.append(flight)
     if not engine.overlap:
         engine._commit(engine._flights.popleft())
@@ -64,16 +65,18 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     return True
 
 
-def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput] | None:
+def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int] | None:
+    """What was launched, and after how many steps somebody has the last token."""
     if plan.prefills or not plan.decodes:
         return None
     if engine.running.draining and engine.waiting:
         return None  # whoever waits may come in once the step in flight has given back its cells
     table, slots = engine.table, plan.decode_slots
+    left = int((table.limit[slots] - table.length[slots]).min())
     steps = min(
         engine.scheduler.steady(plan),  # type: ignore[attr-defined]
         engine.pool.lasting(plan),  # type: ignore[attr-defined]
-        int((table.limit[slots] - table.length[slots]).min()),
+        left,
     )
     if steps < 1:
         return None
@@ -92,7 +95,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput] | N
             in_flight=bool(engine._flights),
         )
     )
-    return None if output is None else (forwards[0], output)
+    return None if output is None else (forwards[0], output, left)
 
 
 def _record(

@@ -93,7 +93,7 @@ class CountedGeometricPool(GeometricPool):
         if plan.decodes:
             self.cells.count(plan.decode_slots, 1)
         for piece in plan.prefills:
-            self.cells.count(np.array([piece.sequence.slot]), piece.count)
+            self.cells.count_one(piece.sequence.slot, piece.count)
         if plan.tokens > len(self._none):
             self._none = np.zeros(2 * plan.tokens, np.int32)
         return self._none[: plan.tokens]

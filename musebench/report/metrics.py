@@ -163,7 +163,8 @@ def itl(run: RunData) -> Samples:
     counts[counted(requests)] = True
     owners = np.repeat(np.arange(len(made)), made)
     within = (owners[1:] == owners[:-1]) & counts[owners[1:]]
-    return np.diff(times)[within]
+    gaps = np.diff(times)[within]
+    return gaps if len(gaps) else []
 
 
 LATENCIES: dict[str, Callable[[RunData], Samples]] = {
