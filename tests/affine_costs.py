@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from musebench.backends.simulated import backend as backend_module
 from musebench.backends.simulated.device import SimulatedDevice
-from musebench.backends.simulated.shape import StepShape
+from musebench.backends.simulated.options import SimulatedOptions
+from musebench.backends.simulated.shape import Costs, StepShape
+from musebench.core.facts import ModelFacts
 
-FACTOR = {"eager": 3.0, "compiled": 2.0, "graph": 1.0}
+FACTOR = {"eager": 3.0, "compiled": 2.0, "graph": 1.0, "compiled graph": 0.5}
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class AffineCosts:
         return tokens * 50_000 + rows * 300_000
 
 
-def use(monkeypatch, costs: AffineCosts = AffineCosts(), memory_bytes: int = 80 << 30) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, costs: Costs = AffineCosts(), memory_bytes: int = 80 << 30) -> None:
     """Let `--device sim:affine` cost what `costs` say."""
-    monkeypatch.setattr(
-        backend_module, "open_device", lambda name, facts: SimulatedDevice(name, memory_bytes, costs)
-    )
+
+
+    def opened(name: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
+        return SimulatedDevice(name, memory_bytes, facts.weight_bytes, facts.cell_bytes, costs)
+
+    monkeypatch.setattr(backend_module, "open_device", opened)

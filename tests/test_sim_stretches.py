@@ -6,13 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from affine_costs import AffineCosts
+from affine_costs import AffineCosts, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musebench.backends.simulated import backend as backend_module
 from musebench.backends.simulated.backend import SimulatedBackend
-from musebench.backends.simulated.device import SimulatedDevice
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
@@ -37,13 +35,10 @@ def simulated(
     counted: bool = False,
 ) -> list[object]:  # fmt: skip
     """Runs one after the other on one pool: everything that a report is made of."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(backend_module, "open_device", lambda name, facts: SimulatedDevice(name, 1 << 40, costs))
-    try:
-        model = Model(FACTS)
+    model = Model(FACTS)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, costs, 1 << 40)
         backend = SimulatedBackend(SimulatedOptions(), "sim:affine", model)
-    finally:
-        patch.undo()
     bounds = PoolBounds(limits.most_sequences, CONTEXT, capacity)
     launcher = REGISTRY.get("executor", executor).make(executor_options or {}, backend, limits)
     options = {"start": "4", "factor": "1.5"} if pool == "geometric" else {}

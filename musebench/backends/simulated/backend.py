@@ -43,7 +43,7 @@ class SimulatedBackend:
     def __init__(self, options: SimulatedOptions, device: str, model: Model) -> None:
         self.options = options
         self.facts = model.facts
-        self.device = open_device(device.partition(":")[2], model.facts)
+        self.device = open_device(device.partition(":")[2], model.facts, options)
         self.costs: Costs = self.device.costs
         self.timeline = Timeline()
         self.clock = self.timeline.clock
@@ -53,7 +53,7 @@ class SimulatedBackend:
         self._compiled = False
         self._latest_seconds = 0.0
         self._token = model.facts.vocab  # one past the last id: no request can stop at it
-        self._storage = SimulatedStorage(model.facts.cell_bytes, self._room, self.costs, self.timeline)
+        self._storage = SimulatedStorage(self.device.cell_bytes, self._room, self.costs, self.timeline)
 
     # -- memory ---------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class SimulatedBackend:
         if record_margins:
             raise UnsupportedError("a simulated run has no logits to take margins of; leave --margins out")
         if self._room() <= 0:
-            held = self.facts.weight_bytes + self.workspace_bytes
+            held = self.device.weight_bytes + self.workspace_bytes
             raise UsageError(
                 f"model {self.facts.name!r} in {self.facts.dtype} needs {held / 2**30:.1f} GiB beside its "
                 f"cells; {self.device.name!r} gives {self._budget() / 2**30:.1f} GiB; choose another "
@@ -92,14 +92,14 @@ class SimulatedBackend:
 
     def _room(self) -> int:
         """Bytes for rows: the device's share less weights, activations and the graphs' pool."""
-        return self._budget() - self.facts.weight_bytes - self.workspace_bytes - self.graph_pool_bytes
+        return self._budget() - self.device.weight_bytes - self.workspace_bytes - self.graph_pool_bytes
 
     def storage(self) -> SimulatedStorage:
         return self._storage
 
     def memory(self) -> MemorySnapshot:
         """Computed, not measured: what a device's allocator would hold now, and at its passing peak."""
-        rest = self.facts.weight_bytes + self.workspace_bytes + self.graph_pool_bytes
+        rest = self.device.weight_bytes + self.workspace_bytes + self.graph_pool_bytes
         held = rest + self._storage.bytes
         return MemorySnapshot(allocated=held, peak=rest + max(self._storage.peak_bytes, self._storage.bytes))
 
@@ -109,10 +109,16 @@ class SimulatedBackend:
     # -- steps ----------------------------------------------------------------------------------------
 
     def forward(self, batch: StepBatch) -> SimulatedOutput:
-        return self._run(batch, "compiled" if self._compiled else "eager")
+        return self._run(batch, self._program(batch.program))
 
     def replay(self, graph: Any, batch: StepBatch) -> SimulatedOutput:
-        return self._run(batch, GRAPH)
+        return self._run(batch, self._program(GRAPH))
+
+    def _program(self, launched: str) -> str:
+        """What the cost model calls a forward that is launched, or replayed as a graph."""
+        if launched == GRAPH:
+            return "compiled graph" if self._compiled else GRAPH
+        return "compiled" if self._compiled else "eager"
 
     def _run(self, batch: StepBatch, program: str) -> SimulatedOutput:
         shape, costs = shape_of(batch), self.costs
@@ -126,7 +132,7 @@ class SimulatedBackend:
     def stretch(self, stretch: Stretch) -> StretchOutput | None:
         """See `musebench.core.stretch.Stretching`."""
         costs, count = self.costs, len(stretch.contexts)
-        program = GRAPH if stretch.forward.program == GRAPH else "compiled" if self._compiled else "eager"
+        program = self._program(stretch.forward.program)
         padded, host = stretch.forward.padded_tokens, costs.host_seconds(count, count)
         launching = costs.launch_seconds(program)
         steps = min(stretch.steps, self._likely(stretch, host + launching))

@@ -6,21 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.shape import Costs
 from musebench.core.facts import ModelFacts
 
 
 @dataclass(frozen=True)
 class SimulatedDevice:
-    """`memory_bytes` are all the device has; `conditions` say where its numbers come from."""
+    """`memory_bytes` are all that one device has, `weight_bytes` and `cell_bytes` what it holds of the weights
+    and of a cell; `conditions` say where the numbers come from."""
 
     name: str
     memory_bytes: int
+    weight_bytes: int
+    cell_bytes: int
     costs: Costs
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
 
-def open_device(profile: str, facts: ModelFacts) -> SimulatedDevice:
+def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
     """The device of a profile (its name, or its file) running one model.
 
     Raises:
@@ -32,4 +36,12 @@ def open_device(profile: str, facts: ModelFacts) -> SimulatedDevice:
     from musebench.backends.simulated.profile import open_profile
 
     opened = open_profile(profile)
-    return SimulatedDevice(opened.name, opened.memory_bytes, costs_for(facts, opened))
+    costs = costs_for(facts, opened, options.devices, options.weights, options.cells)
+    conditions = {
+        "profile": opened.label, "memory_bytes": opened.memory_bytes, "devices": options.devices,
+        "weights": options.weights or facts.dtype, "cells": options.cells or facts.dtype,
+        "sources": dict(opened.sources),
+    }  # fmt: skip
+    return SimulatedDevice(
+        opened.label, opened.memory_bytes, costs.weight_bytes, costs.cell_bytes, costs, conditions
+    )

@@ -15,3 +15,6 @@ class SimulatedOptions:
         0.9, "share of the device's memory that weights, activations, graphs and rows may take together",
         above=0.0, maximum=1.0,
     )  # fmt: skip
+    devices: int = option(1, "devices that share every layer (tensor parallel)", minimum=1)
+    weights: str | None = option(None, "format of the weights, as bfloat16, fp8 or q4; none: the model's dtype")
+    cells: str | None = option(None, "dtype of the cells; none: the model's")
