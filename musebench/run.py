@@ -35,6 +35,7 @@ from musebench.report.schema import (
     WorkloadInfo,
     new_report,
 )
+from musebench.workload.build import Built
 from musebench.workload.load import load_workload
 from musebench.workload.spec import Context
 from musebench.workload.workload import Workload
@@ -82,7 +83,7 @@ class _Parts:
     """What a run is put together from."""
 
     workload: Workload
-    requests: list[Request]
+    built: Built
     model: Model
     backend: Backend
     pool: Pool
@@ -154,7 +155,7 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
         model = Model(source.facts(options.model, dtype), source=options.model)
     else:
         model = source.open(options.model, dtype, device, options.seed)
-    requests = workload.requests(
+    built = workload.build(
         Context(
             tokenizer=model.tokenizer,
             vocab=model.facts.vocab,
@@ -165,6 +166,7 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
             trace_formats={c.name: c.make for c in registry.components("trace")},
         )
     )
+    requests = built.requests
     if not requests:
         raise UsageError(f"workload {workload.name!r} makes no request")
     limits, bounds = _dimensions(options, workload, requests, model)
@@ -195,7 +197,7 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
         bounds=bounds,
     )
     return _Parts(
-        workload, requests, model, backend, pool, executor, limits, bounds, choices, costs, snapshots
+        workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots
     )
 
 
@@ -284,7 +286,7 @@ def _measure(
         message = None
         began = parts.backend.clock.now()
         try:
-            engine.run(parts.requests)
+            engine.run(parts.built.requests, parts.workload.concurrency)
         except KeyboardInterrupt:
             message = "interrupted"
         except Exception as error:
@@ -307,7 +309,7 @@ def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
     commit = host.commit()
     return Conditions(
         device=str(backend.pop("device", options.device)),
-        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256),
+        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256, list(parts.built.notes)),
         model=ModelInfo(
             parts.model.facts.name, parts.model.source or options.model, parts.model.facts.dtype,
             parts.model.facts, parts.model.weights_sha256,

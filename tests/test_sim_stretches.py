@@ -32,7 +32,7 @@ CONTEXT = 128
 def simulated(
     made: list[Request], bulk: bool, scheduler: str, pool: str, executor: str, limits: Limits, overlap: bool,
     capacity: int | None, costs: AffineCosts, runs: int = 1, executor_options: dict[str, str] | None = None,
-    counted: bool = False,
+    counted: bool = False, concurrency: int | None = None,
 ) -> list[object]:  # fmt: skip
     """Runs one after the other on one pool: everything that a report is made of."""
     model = Model(FACTS)
@@ -53,7 +53,7 @@ def simulated(
             limits.most_sequences, CONTEXT, overlap, packer=backend.packer, bulk=bulk,
             table=CountedTable(limits.most_sequences) if counted else None,
         )  # fmt: skip
-        engine.run(made)
+        engine.run(made, concurrency)
         assert engine.pool.in_use == 0
         data = run_data(engine, backend.storage(), model, 0, launcher.counters())
         if not counted:  # which are the ids and the cells of a run that keeps them
@@ -98,10 +98,10 @@ costs = st.builds(
 @given(
     drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
     fewest=st.sampled_from([1, 3]), extra=st.integers(0, 40), tight=st.booleans(), priced=costs,
-    runs=st.integers(1, 2),
+    runs=st.integers(1, 2), concurrency=st.sampled_from([None, None, 1, 3]),
 )  # fmt: skip
 def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
-    drawn, chosen, overlap, sequences, fewest, extra, tight, priced, runs
+    drawn, chosen, overlap, sequences, fewest, extra, tight, priced, runs, concurrency
 ):
     scheduler, pool, executor = chosen
     limits = Limits(fewest, 2 * fewest - 1 + extra // 2, sequences, 2 * fewest - 1 + extra)
@@ -114,7 +114,8 @@ def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
     options = {"ladder": "2,4"} if executor == "graph" else {}
     stepped, bulk, counted, counted_bulk = (
         simulated(
-            made, bulk, scheduler, pool, executor, limits, overlap, capacity, priced, runs, options, counted
+            made, bulk, scheduler, pool, executor, limits, overlap, capacity, priced, runs, options, counted,
+            concurrency,
         )
         for counted in (False, True) for bulk in (False, True)
     )  # fmt: skip

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 
 from musebench.cli.format import format_option
+from musebench.cli.load import Load, load_options
 from musebench.cli.plugins import pass_registry
 from musebench.plugin.registry import Registry, parse_settings
 
 
 @click.command("run")
-@click.argument("workload", default="capitals")
+@click.argument("workload", required=False)
+@load_options
 @click.option(
     "--model",
     default="bundled",
@@ -67,9 +70,11 @@ def command(
     out: Path | None,
     progress: bool | None,
     form: str,
+    workload: str | None,
     **choices: Any,
 ) -> None:
     """Run WORKLOAD (a name, a YAML file or a trace) and show what it cost and whether its tokens are right.
+    Without it: capitals.
 
     Exits with 0 when every answer is right, 1 when one is not or nothing succeeded, 2 for a mistake.
 
@@ -79,6 +84,7 @@ def command(
       musebench run capitals --pool fixed --scheduler static
       musebench run mixed-small --set pool.factor=1.5 --set workload.requests=8
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
+      musebench run --device sim:h200 --model llama-3.1-8b --trace trace.csv --arrivals poisson --rate 4
     """
     # torch comes with these; imported here, so that --help stays fast.
     from musebench.cli.progress import shown
@@ -89,7 +95,11 @@ def command(
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
-    options = RunOptions(settings=parse_settings(list(sets)), **choices)
+    load = Load(**{entry.name: choices.pop(entry.name) for entry in fields(Load)})
+    settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
+    if changes := load.settings():
+        settings["workload"] = {**settings.get("workload", {}), **changes}
+    options = RunOptions(load.workload(workload) or RunOptions.workload, settings=settings, **choices)
     with shown(progress) as callback:
         report = run(options, registry, callback)
     path = files.write(report, out if out is not None else _default_path(report.id))

@@ -79,6 +79,7 @@ class Engine:
         self._by_id: dict[str, Sequence] = {}
         self._free_slots = list(range(1, max_sessions + 1))
         self._flights: deque[Flight] = deque()
+        self._followers: deque[Request] = deque()  # each arrives when somebody has ended
         self._sessions = 0
         self._admissions = 0
         self._steps = 0
@@ -132,11 +133,13 @@ class Engine:
 
     # -- the loop -------------------------------------------------------------------------------------
 
-    def run(self, requests: Iterable[Request] = ()) -> Recorder:
+    def run(self, requests: Iterable[Request] = (), concurrency: int | None = None) -> Recorder:
         """Submit `requests` and step until all have ended. A step that fails ends the requests in it, with
-        the error as their message; the others go on."""
-        for request in requests:
-            self.submit(request)
+        the error as their message; the others go on. With `concurrency` so many are submitted at first, and
+        the next one arrives when one has ended."""
+        self._followers = deque(requests)
+        while self._followers and (concurrency is None or len(self._by_id) < concurrency):
+            self.submit(self._followers.popleft())
         self._origin = self.clock.now()
         while not self.idle:
             try:
@@ -509,6 +512,9 @@ class Engine:
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
+        if self._followers:
+            following = replace(self._followers.popleft(), arrival_seconds=sequence.finish_seconds)
+            self.submit(following)
         if (
             sequence.last_token_seconds is None
             and sequence.rest_steps is not None

@@ -69,8 +69,8 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
     """What was launched, and after how many steps somebody has the last token."""
     if plan.prefills or not plan.decodes:
         return None
-    if engine.running.draining and engine.waiting:
-        return None  # whoever waits may come in once the step in flight has given back its cells
+    if engine.running.draining and (engine.waiting or engine._followers):
+        return None  # who waits may come in, and who follows arrives, once the step in flight has come back
     table, slots = engine.table, plan.decode_slots
     left = int((table.limit[slots] - table.length[slots]).min())
     steps = min(

@@ -33,10 +33,12 @@ COMPLETE, INCOMPLETE = "complete", "incomplete"
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """`sha256` is over the requests that it made: ids, prompts, limits, arrivals, sampling."""
+    """`sha256` is over the requests that it made: ids, prompts, limits, arrivals, sampling. `notes` say what
+    was left out of a trace."""
 
     name: str
     sha256: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,8 @@ def correctness(report: Report) -> Table:
     rows += [Row(f"{name}: {message}", "count", (n,)) for name, message, n in reasons[:MOST_REASONS]]
     if rest := reasons[MOST_REASONS:]:
         rows.append(Row(f"{len(rest):,} more reasons", "count", (sum(n for *_, n in rest),)))
-    return Table("correctness", ("value",), tuple(rows))
+    notes = tuple(report.conditions.workload.notes)
+    return Table("correctness", ("value",), tuple(rows), notes=notes)
 
 
 def costs(report: Report) -> Table:
