@@ -73,7 +73,8 @@ class RunOptions:
     overlap: bool | None = None
     margins: bool = False
     stepwise: bool = False
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    slo: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
 
@@ -122,7 +123,7 @@ def run(options: RunOptions, registry: Registry, progress: Progress | None = Non
     parts.snapshots["closed"] = parts.backend.memory()
     reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
     memory = Memory(computed, parts.snapshots, reasons)
-    return new_report(conditions, parts.choices, runs, memory, costs, message)
+    return new_report(conditions, parts.choices, runs, memory, costs, message, dict(options.slo))
 
 
 def _assemble(options: RunOptions, registry: Registry) -> _Parts:

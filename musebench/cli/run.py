@@ -45,6 +45,12 @@ from musebench.plugin.registry import Registry, parse_settings
     "--margins", is_flag=True, help="Record the difference of the two largest logits of every token."
 )
 @click.option(
+    "--slo",
+    multiple=True,
+    metavar="NAME=LIMIT",
+    help="An objective: ttft, tpot or e2e of a request at most 500ms, say. Shows who meets all, and goodput.",
+)
+@click.option(
     "--stepwise", is_flag=True, help="Simulate every step by itself; the report is the same, and takes longer."
 )
 @click.option(
@@ -71,6 +77,7 @@ def command(
     progress: bool | None,
     form: str,
     workload: str | None,
+    slo: tuple[str, ...],
     **choices: Any,
 ) -> None:
     """Run WORKLOAD (a name, a YAML file or a trace) and show what it cost and whether its tokens are right.
@@ -90,6 +97,7 @@ def command(
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
+    from musebench.report.slo import parse as parse_slo
     from musebench.report.verdict import exit_code
     from musebench.run import RunOptions, run
 
@@ -99,7 +107,7 @@ def command(
     settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
     if changes := load.settings():
         settings["workload"] = {**settings.get("workload", {}), **changes}
-    options = RunOptions(load.workload(workload) or RunOptions.workload, settings=settings, **choices)
+    options = RunOptions(load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices)
     with shown(progress) as callback:
         report = run(options, registry, callback)
     path = files.write(report, out if out is not None else _default_path(report.id))

@@ -143,7 +143,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Report:
-    """One report. `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got."""
+    """One report. `slo` holds objectives, seconds by latency (musebench.report.slo). `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got."""
 
     id: str
     created: str
@@ -154,6 +154,7 @@ class Report:
     costs: Costs = Costs()
     status: str = COMPLETE
     message: str | None = None
+    slo: dict[str, float] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -168,6 +169,7 @@ def new_report(
     memory: Memory = Memory(),
     costs: Costs = Costs(),
     message: str | None = None,
+    slo: dict[str, float] | None = None,
 ) -> Report:
     """A report of now, with an id of its own; incomplete when there is a `message`."""
     now = datetime.now(UTC)
@@ -181,4 +183,5 @@ def new_report(
         costs=costs,
         status=COMPLETE if message is None else INCOMPLETE,
         message=message,
+        slo=slo or {},
     )

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from musebench.report import metrics
+from musebench.report import metrics, slo
 from musebench.report.metrics import Summary
 from musebench.report.schema import COMPLETE, PHASES, Report
-from musebench.report.table import DEFAULT_FORMAT, Row, Table, require_format, text, to_csv, to_json
+from musebench.report.table import DEFAULT_FORMAT, Row, Table, pretty, require_format, text, to_csv, to_json
 from musebench.report.verdict import Check, Judgement, judge
 
 MOST_REASONS = 10
@@ -36,6 +36,8 @@ def show(report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = (
 def tables(report: Report, judgement: Judgement) -> list[Table]:
     """Every table; speed is struck out where the judgement is INVALID. A table may have no row."""
     made = [build(report) for build in TABLES.values()]
+    if report.slo:
+        made.insert(2, objectives(report))
     if judgement.valid:
         return made
     return [
@@ -105,6 +107,26 @@ def latency(report: Report) -> Table:
         tuple(Row(name, "s", _spread(every[name]), speed=True) for name in metrics.LATENCIES),
         counts=frozenset({"samples"}),
     )
+
+
+def objectives(report: Report) -> Table:
+    """How many requests meet the objectives, each and all, and how many a second do."""
+    held = slo.attainment(report)
+
+    def share(met: int) -> float | None:
+        return met / held.requests if held.requests else None
+
+    rows = [
+        Row(f"{name.upper()} at most {pretty(limit, 's')}", "share", (share(held.requests - missed),))
+        for (name, limit), missed in zip(report.slo.items(), held.missed.values(), strict=True)
+    ]
+    rows += [
+        Row("all of them", "share", (share(held.met),)),
+        Row("requests that meet all", "count", (held.met,)),
+        Row("goodput: requests/s", "/s", (held.goodput,), speed=True),
+        Row("goodput: output tokens/s", "/s", (held.goodput_tokens,), speed=True),
+    ]
+    return Table("objectives", ("value",), tuple(rows))
 
 
 def steps(report: Report) -> Table:
