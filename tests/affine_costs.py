@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from musebench.backends.simulated import backend as backend_module
+from musebench.backends.simulated import device as device_module
 from musebench.backends.simulated.device import SimulatedDevice
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.shape import Costs, StepShape
@@ -65,4 +65,4 @@ def use(monkeypatch: pytest.MonkeyPatch, costs: Costs = AffineCosts(), memory_by
     def opened(name: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
         return SimulatedDevice(name, memory_bytes, facts.weight_bytes, facts.cell_bytes, costs)
 
-    monkeypatch.setattr(backend_module, "open_device", opened)
+    monkeypatch.setattr(device_module, "open_device", opened)

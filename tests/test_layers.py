@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
+    ("capacity",),
     ("run", "matrix"),
     ("report",),
     ("plugin",),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from musebench.backends.simulated.device import open_device
+from musebench.backends.simulated import device as devices
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.output import SimulatedOutput
 from musebench.backends.simulated.shape import Costs, StepShape
@@ -43,7 +43,7 @@ class SimulatedBackend:
     def __init__(self, options: SimulatedOptions, device: str, model: Model) -> None:
         self.options = options
         self.facts = model.facts
-        self.device = open_device(device.partition(":")[2], model.facts, options)
+        self.device = devices.open_device(device.partition(":")[2], model.facts, options)
         self.costs: Costs = self.device.costs
         self.timeline = Timeline()
         self.clock = self.timeline.clock

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from musebench.backends.simulated.options import SimulatedOptions
-from musebench.backends.simulated.shape import Costs
+from musebench.backends.simulated.shape import Costs, StepShape
 from musebench.core.facts import ModelFacts
 
 
 @dataclass(frozen=True)
 class SimulatedDevice:
     """`memory_bytes` are all that one device has, `weight_bytes` and `cell_bytes` what it holds of the weights
-    and of a cell; `conditions` say where the numbers come from."""
+    and of a cell; `conditions` say where the numbers come from. `bound` names what a step waits
+    for: compute, bandwidth, launch, host or network."""
 
     name: str
     memory_bytes: int
@@ -22,6 +23,7 @@ class SimulatedDevice:
     cell_bytes: int
     costs: Costs
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    bound: Callable[[StepShape, str], str] | None = None
 
 
 def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
@@ -33,6 +35,7 @@ def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> S
         UnsupportedError: the device has no such dtype.
     """
     from musebench.backends.simulated.costs import costs_for
+    from musebench.backends.simulated.explain import explain_step, step_bound
     from musebench.backends.simulated.profile import open_profile
 
     opened = open_profile(profile)
@@ -43,5 +46,6 @@ def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> S
         "sources": dict(opened.sources),
     }  # fmt: skip
     return SimulatedDevice(
-        opened.label, opened.memory_bytes, costs.weight_bytes, costs.cell_bytes, costs, conditions
-    )
+        opened.label, opened.memory_bytes, costs.weight_bytes, costs.cell_bytes, costs, conditions,
+        lambda shape, program: step_bound(explain_step(costs, shape, program)),
+    )  # fmt: skip
