@@ -73,11 +73,13 @@ class CountedTable(SequenceTable):
 
     def land_steps(self, slots: np.ndarray, first: np.ndarray, steps: int, token: int, row: int) -> None:
         self._known[slots] += steps
-        for slot, follows in zip(slots.tolist(), self._next[slots].tolist(), strict=True):
-            if follows != row:
-                if follows > (start := int(self._first[slot])):
-                    self._closed[slot].append((start, follows))
-                self._first[slot] = row
+        follows = self._next[slots]
+        if np.count_nonzero(follows == row) < len(slots):
+            for slot, end in zip(slots.tolist(), follows.tolist(), strict=True):
+                if end != row:
+                    if end > (start := int(self._first[slot])):
+                        self._closed[slot].append((start, end))
+                    self._first[slot] = row
         self._next[slots] = row + steps
 
     def known(self, slot: int, prompt_tokens: int) -> int:

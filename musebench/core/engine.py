@@ -237,6 +237,8 @@ class Engine:
         """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
         plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
         if not plan.empty:
+            if plan.decodes is self.running.decoding:
+                plan = plan.with_slots(self.running.decode_slots())
             try:
                 check_plan(plan, self.running, self.limits, len(self._free_slots))
             except ValueError as error:
@@ -436,13 +438,9 @@ class Engine:
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        stopped = np.zeros(len(slots), bool)
-        if table.stops:
+        if flight.ending or table.stops:
             stopped = (table.stop[slots] == tokens[:, None]).any(1)
-        ended = stopped
-        if flight.ending:
             ended = stopped | (positions + 1 >= table.limit[slots])
-        if (flight.ending or table.stops) and ended.any():
             by_slot = {sequence.slot: sequence for sequence in flight.sequences}
             for slot, stop, position in zip(
                 slots[ended].tolist(), stopped[ended].tolist(), positions[ended].tolist(), strict=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +23,15 @@ class Lineup:
         self.decoding: tuple[Sequence, ...] = ()
         self.prefilling: tuple[Sequence, ...] = ()
         self.draining: tuple[Sequence, ...] = ()
+        self._slots_of: tuple[Sequence, ...] = ()
+        self._slots = np.empty(0, np.int32)
+
+    def decode_slots(self) -> np.ndarray:
+        """Slots of `decoding`, int32; a running sequence keeps its slot."""
+        if self._slots_of is not self.decoding:
+            self._slots_of = self.decoding
+            self._slots = np.array([sequence.slot for sequence in self.decoding], np.int32)
+        return self._slots
 
     def __len__(self) -> int:
         """All that hold a slot, draining ones too."""
@@ -97,12 +107,11 @@ class Flight:
         self.launched = start
         self.waiting = waiting
         self.running = running
-        self.sequences = plan.sequences()
         slots = plan.decode_slots
         if plan.prefills:
             more = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
             slots = np.concatenate([slots, more])
-        table = self.sequences[0].table
+        table = (plan.decodes[0] if plan.decodes else plan.prefills[0].sequence).table
         self.computed = table.computed[slots]
         self.lengths = table.length[slots]
         self.admitted: list[Sequence] = []
@@ -116,6 +125,11 @@ class Flight:
         self._packed: list[Packed] = []
         self._outputs: list[StepOutput] = []
         self._dropped: set[int] = set()
+
+    @cached_property
+    def sequences(self) -> list[Sequence]:
+        """Those of the plan, in its order."""
+        return self.plan.sequences()
 
     def add(self, packed: Packed, output: StepOutput) -> None:
         self._packed.append(packed)
@@ -134,6 +148,13 @@ class Flight:
 
     def wait(self) -> np.ndarray:
         """Sampled token ids int32 [R], when the device is done."""
+        if len(self._outputs) == 1:  # as nearly always
+            (output,), (packed,) = self._outputs, self._packed
+            tokens = output.wait()
+            if len(tokens) != packed.batch.rows:
+                raise RuntimeError(f"{len(tokens)} tokens came back for {packed.batch.rows} logit rows")
+            self.device_seconds, self.margins = output.device_seconds, output.margins
+            return tokens
         parts = [output.wait() for output in self._outputs]
         for packed, part in zip(self._packed, parts, strict=True):
             if len(part) != packed.batch.rows:
@@ -144,7 +165,7 @@ class Flight:
         margins = [output.margins for output in self._outputs]
         if all(margin is not None for margin in margins):
             self.margins = np.concatenate([margin for margin in margins if margin is not None])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.concatenate(parts)
 
     def drop(self, slot: int) -> None:
         """Ignore what this step made for a slot whose sequence ended before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import overload
 
 import numpy as np
@@ -45,7 +46,7 @@ class StepLog(Sequence[StepRecord]):
         self._mixes: list[dict[str, int]] = []  # of programs, each once
         self._mix = array("q")
         self._places: dict[tuple[tuple[str, int], ...], int] = {}
-        self._appends = [(name, self._columns[name].append) for name in COUNTS]
+        self._appends = [(attrgetter(name), self._columns[name].append) for name in COUNTS]
 
     def __len__(self) -> int:
         return len(self._mix)
@@ -57,8 +58,8 @@ class StepLog(Sequence[StepRecord]):
         columns["host_seconds"].append(record.host_seconds)
         seconds = record.device_seconds
         columns["device_seconds"].append(np.nan if seconds is None else seconds)
-        for name, append in self._appends:
-            append(getattr(record, name))
+        for get, append in self._appends:
+            append(get(record))
         self._mix.append(self._place(record.programs))
 
     def extend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,7 @@ class SimulatedBackend:
         self._captures = False
         self._compiled = False
         self._latest_seconds = 0.0
+        self._launching = functools.cache(self.costs.launch_seconds)  # of a program: always the same
         self._token = model.facts.vocab  # one past the last id: no request can stop at it
         self._storage = SimulatedStorage(self.device.cell_bytes, self._room, self.costs, self.timeline)
 
@@ -124,7 +126,7 @@ class SimulatedBackend:
         shape, costs = shape_of(batch), self.costs
         launched = self.timeline.launch(
             costs.host_seconds(batch.sequences, batch.tokens),
-            costs.launch_seconds(program),
+            self._launching(program),
             costs.step(shape, program),
         )
         return SimulatedOutput(self.clock, launched.done, launched.device_seconds, batch.rows, self._token)
@@ -134,7 +136,7 @@ class SimulatedBackend:
         costs, count = self.costs, len(stretch.contexts)
         program = self._program(stretch.forward.program)
         padded, host = stretch.forward.padded_tokens, costs.host_seconds(count, count)
-        launching = costs.launch_seconds(program)
+        launching = self._launching(program)
         steps = min(stretch.steps, self._likely(stretch, host + launching))
         device_seconds = costs.decode_stretch(stretch.contexts, steps, program, padded).tolist()
         times = self.timeline.stretch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from musebench.core.clock import VirtualClock
@@ -23,4 +25,12 @@ class SimulatedOutput:
 
     def wait(self) -> np.ndarray:
         self._clock.sleep_until(self.done)
-        return np.full(self._rows, self._token, np.int32)
+        return _tokens(self._token, 1 << self._rows.bit_length())[: self._rows]
+
+
+@functools.cache
+def _tokens(token: int, count: int) -> np.ndarray:
+    """Shared by all outputs, which hand out views of it."""
+    made = np.full(count, token, np.int32)
+    made.flags.writeable = False
+    return made
