@@ -26,6 +26,7 @@ from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Phase, Sequence, SequenceTable
 from musebench.core.stretch import Lasting, Steady, Stretching
 from musebench.core.stretching import advance
+from musebench.core.waiting import Offered, WaitingLine
 
 Packer = Callable[..., Packed]
 """`musebench.core.packing.pack`, or a function of the same arguments that leaves contents out."""
@@ -73,7 +74,7 @@ class Engine:
         )
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions) if table is None else table
-        self.waiting: list[Sequence] = []
+        self.waiting = WaitingLine()
         self.running = Lineup()
         self._future: list[tuple[float, int, Sequence]] = []
         self._by_id: dict[str, Sequence] = {}
@@ -235,7 +236,7 @@ class Engine:
 
     def _plan(self, offered: int) -> StepPlan:
         """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
-        plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
+        plan = self.scheduler.plan(Offered(self.waiting, offered), self.running, self.limits, self.pool)
         if not plan.empty:
             if plan.decodes is self.running.decoding:
                 plan = plan.with_slots(self.running.decode_slots())
