@@ -197,9 +197,7 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
         limits=limits,
         bounds=bounds,
     )
-    return _Parts(
-        workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots
-    )
+    return _Parts(workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots)
 
 
 def _plan_limits(limits: Limits, executor: Executor) -> Limits:

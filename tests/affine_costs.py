@@ -61,7 +61,6 @@ class AffineCosts:
 def use(monkeypatch: pytest.MonkeyPatch, costs: Costs = AffineCosts(), memory_bytes: int = 80 << 30) -> None:
     """Let `--device sim:affine` cost what `costs` say."""
 
-
     def opened(name: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
         return SimulatedDevice(name, memory_bytes, facts.weight_bytes, facts.cell_bytes, costs)
 

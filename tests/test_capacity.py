@@ -19,8 +19,8 @@ LENGTHS = {
 }  # fmt: skip
 
 
-def capacity(monkeypatch, costs=AffineCosts(), slo=None, memory_bytes=80 << 30, **changes):
-    use(monkeypatch, costs, memory_bytes)
+def capacity(monkeypatch, costs=None, slo=None, **changes):
+    use(monkeypatch, costs or AffineCosts())
     options = RunOptions(
         "mixed-small", "llama-3.2-1b", "sim:affine", slo=slo or {"ttft": 0.1, "tpot": 0.016}, warmup=1,
         settings={"workload": LENGTHS, **changes.pop("settings", {})}, **changes,

@@ -155,7 +155,8 @@ def test_no_host_clock_leaks_into_a_report(tmp_path, monkeypatch, trace, stepwis
 def test_every_part_of_a_step_is_charged(tmp_path, monkeypatch, trace):
     def seconds(executor: str = "eager", overlap: str = "--overlap", **changes: float) -> float:
         use(monkeypatch, AffineCosts(**changes))
-        choices = [trace, "--device", "sim:affine", "--model", "llama-3.2-1b", "--executor", executor, overlap]
+        choices = [trace, "--device", "sim:affine", "--model", "llama-3.2-1b"]
+        choices += ["--executor", executor, overlap]
         steps = run(tmp_path, *choices).runs[0].steps
         return sum(steps.end) - sum(steps.start)
 
@@ -199,7 +200,7 @@ from affine_costs import use
 use(pytest.MonkeyPatch())
 from musebench.cli import root
 try:
-    root.main(["run", {trace!r}, "--device", "sim:affine", "--model", "bundled", "--out", {str(tmp_path / "r.json")!r}])
+    root.main(["run", {trace!r}, "--device", "sim:affine", "--out", {str(tmp_path / "r.json")!r}])
 except SystemExit as ended:
     assert not ended.code, ended.code
 import json

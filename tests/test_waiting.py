@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from musebench.core.waiting import Offered, WaitingLine
 
+places = st.integers(-11, 11)
 
-@given(length=st.integers(0, 9), count=st.integers(0, 12), first=st.integers(-11, 11), last=st.integers(-11, 11))
+
+@given(length=st.integers(0, 9), count=st.integers(0, 12), first=places, last=places)
 def test_an_offer_reads_as_a_tuple(length, count, first, last):
     line = WaitingLine(range(length))
     offered, model = Offered(line, count), tuple(range(length))[:count]

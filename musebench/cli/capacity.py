@@ -19,25 +19,42 @@ REQUESTS = 2000
 @click.command("capacity")
 @click.argument("workload", required=False)
 @click.option("--device", default="sim:h200", show_default=True, help="sim:PROFILE.")
-@click.option("--model", required=True, help="A shape's name, such as llama-3.1-8b, or a folder with a config.")
+@click.option("--model", required=True, help="A shape's name, such as llama-3.1-8b.")
 @click.option("--trace", metavar="FILE", help="A recorded trace instead of WORKLOAD.")
 @click.option(
-    "--requests", type=click.IntRange(1), default=REQUESTS, show_default=True, help="Most requests of each trial."
+    "--requests",
+    type=click.IntRange(1),
+    default=REQUESTS,
+    show_default=True,
+    help="Most requests of each trial.",
 )
-@click.option("--slo", multiple=True, required=True, metavar="NAME=LIMIT", help="ttft, tpot or e2e, as ttft=500ms.")
 @click.option(
-    "--share", type=click.FloatRange(0, 1, min_open=True), default=0.99, show_default=True,
+    "--slo", multiple=True, required=True, metavar="NAME=LIMIT", help="ttft, tpot or e2e, as ttft=500ms."
+)
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.99,
+    show_default=True,
     help="Of the requests, that has to meet all objectives.",
 )
 @click.option(
-    "--precision", type=click.FloatRange(0, 1, min_open=True), default=0.01, show_default=True,
+    "--precision",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.01,
+    show_default=True,
     help="How near the rate that fails is to the one that holds, as a share of it.",
 )
 @click.option(
-    "--arrivals", type=click.Choice(["poisson", "constant", "gamma", "recorded"]), default="poisson",
-    show_default=True, help="recorded: a trace's own times, scaled to each rate.",
+    "--arrivals",
+    type=click.Choice(["poisson", "constant", "gamma", "recorded"]),
+    default="poisson",
+    show_default=True,
+    help="recorded: a trace's own times, scaled to each rate.",
 )
-@click.option("--burstiness", type=click.FloatRange(0, min_open=True), metavar="CV", help="Of gamma arrivals.")
+@click.option(
+    "--burstiness", type=click.FloatRange(0, min_open=True), metavar="CV", help="Of gamma arrivals."
+)
 @click.option("--dtype", help="Without it: bfloat16.")
 @click.option("--executor", default="graph", show_default=True, help="How a step is launched.")
 @click.option("--pool", default="geometric", show_default=True, help="How many rows there are.")
@@ -50,11 +67,20 @@ REQUESTS = 2000
 @format_option
 @pass_registry
 def command(
-    registry: Registry, workload: str | None, slo: tuple[str, ...], sets: tuple[str, ...], form: str,
-    trace: str | None, requests: int, share: float, precision: float, arrivals: str,
-    burstiness: float | None, **choices: Any,
+    registry: Registry,
+    workload: str | None,
+    slo: tuple[str, ...],
+    sets: tuple[str, ...],
+    form: str,
+    trace: str | None,
+    requests: int,
+    share: float,
+    precision: float,
+    arrivals: str,
+    burstiness: float | None,
+    **choices: Any,
 ) -> None:
-    """Find the highest rate at which a simulated device keeps its objectives, and say what gives out above it.
+    """Find the highest rate at which a simulated device keeps its objectives, and what gives out above it.
 
     \b
     Examples:

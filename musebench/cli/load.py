@@ -23,7 +23,7 @@ NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """By the name of an arrival process: the options that it needs, and those that it may have."""
 
 _OPTIONS = (
-    click.option("--trace", metavar="FILE", help="A recorded trace instead of WORKLOAD; known by its content."),
+    click.option("--trace", metavar="FILE", help="A recorded trace instead of WORKLOAD."),
     click.option("--requests", type=click.IntRange(1), help="Most requests; prompts are gone through again."),
     click.option(
         "--duration", type=click.FloatRange(0, min_open=True), metavar="SECONDS",

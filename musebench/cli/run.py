@@ -51,7 +51,9 @@ from musebench.plugin.registry import Registry, parse_settings
     help="An objective: ttft, tpot or e2e of a request at most 500ms, say. Shows who meets all, and goodput.",
 )
 @click.option(
-    "--stepwise", is_flag=True, help="Simulate every step by itself; the report is the same, and takes longer."
+    "--stepwise",
+    is_flag=True,
+    help="Simulate every step by itself; the report is the same, and takes longer.",
 )
 @click.option(
     "--set",
@@ -107,7 +109,9 @@ def command(
     settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
     if changes := load.settings():
         settings["workload"] = {**settings.get("workload", {}), **changes}
-    options = RunOptions(load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices)
+    options = RunOptions(
+        load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
+    )
     with shown(progress) as callback:
         report = run(options, registry, callback)
     path = files.write(report, out if out is not None else _default_path(report.id))

@@ -9,7 +9,7 @@ import numpy as np
 
 from musebench.core.cells import Cells
 from musebench.core.errors import UnsupportedError
-from musebench.core.sequence import SequenceTable
+from musebench.core.sequence import SequenceTable, Tokens
 
 
 class StepRuns:
@@ -51,16 +51,15 @@ class CountedTable(SequenceTable):
         super().__init__(slots)
         self.tokens = self.token_step = np.empty((slots + 1, 0), np.int32)
         self._known = np.zeros(slots + 1, np.int64)
-        self._first = np.zeros(slots + 1, np.int64)  # the run that a slot's last token lies in: its first row
-        self._next = np.zeros(slots + 1, np.int64)  # ... and the row after its last; the same when it is empty
+        # The run that a slot's last token lies in: its first row, and the row after its last.
+        self._first = np.zeros(slots + 1, np.int64)
+        self._next = np.zeros(slots + 1, np.int64)
         self._closed: list[list[tuple[int, int]]] = [[] for _ in range(slots + 1)]
 
     def _widen_tokens(self, width: int) -> None:
         """There are none."""
 
-    def put(
-        self, slot: int, prompt: Ordered[int], rest: Ordered[int] | None, steps: Ordered[int] | None
-    ) -> None:
+    def put(self, slot: int, prompt: Ordered[int], rest: Tokens | None, steps: Tokens | None) -> None:
         self._closed[slot] = list(steps.runs) if isinstance(steps, StepRuns) else []
         self._known[slot] = 0 if rest is None else len(rest)
         self._first[slot] = self._next[slot] = -1

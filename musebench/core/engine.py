@@ -37,9 +37,9 @@ class Engine:
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
     is called after each commit with the engine. With `overlap` one step may be in flight while the next is
-    planned. `packer` makes the batches of what
-    `table` (of `max_sessions` slots; None: one that keeps all token ids) holds. With `bulk` stretches of equal decodes are taken at once where
-    scheduler, pool and executor can (musebench.core.stretch); `on_step` is then called once a stretch.
+    planned. `packer` makes the batches of what `table` (of `max_sessions` slots; None: one that keeps all
+    token ids) holds. With `bulk` stretches of equal decodes are taken at once where scheduler, pool and
+    executor can (musebench.core.stretch); `on_step` is then called once a stretch.
     """
 
     def __init__(

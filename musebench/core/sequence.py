@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,10 @@ PENDING = -1
 
 NO_TOKEN = -2
 """Equals no token and no `PENDING`: fills the unused places of stop lists."""
+
+
+Tokens = Any
+"""What a table keeps of a sequence that has no slot, ids or steps: it has a length and a last entry."""
 
 
 class Phase(Enum):
@@ -76,9 +81,7 @@ class SequenceTable:
 
     # -- tokens of a slot -----------------------------------------------------------------------------
 
-    def put(
-        self, slot: int, prompt: Ordered[int], rest: Ordered[int] | None, steps: Ordered[int] | None
-    ) -> None:
+    def put(self, slot: int, prompt: Ordered[int], rest: Tokens | None, steps: Tokens | None) -> None:
         """Write a sequence's prompt, and what it had generated before a preemption."""
         count = len(prompt)
         self.tokens[slot, :count] = prompt
@@ -109,7 +112,7 @@ class SequenceTable:
         pending = np.flatnonzero(row == PENDING)
         return int(pending[0]) if len(pending) else len(row)
 
-    def take(self, slot: int, prompt_tokens: int) -> tuple[Ordered[int], Ordered[int]]:
+    def take(self, slot: int, prompt_tokens: int) -> tuple[Tokens, Tokens]:
         """The generated tokens of a slot, and the rows of the steps that made them."""
         own = slice(prompt_tokens, int(self.length[slot]))
         return self.tokens[slot, own].copy(), self.token_step[slot, own].copy()
@@ -148,8 +151,8 @@ class Sequence:
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
         self.preemptions = 0
-        self.rest: Ordered[int] | None = None  # generated tokens kept over a preemption
-        self.rest_steps: Ordered[int] | None = None
+        self.rest: Tokens | None = None  # generated tokens kept over a preemption
+        self.rest_steps: Tokens | None = None
         self.arrival_seconds = request.arrival_seconds
         self.scheduled_seconds: float | None = None
         self.first_token_seconds: float | None = None

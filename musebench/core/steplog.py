@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -42,7 +42,8 @@ class StepLog(Sequence[StepRecord]):
     """Reads as a list of `StepRecord`s; `column` gives all values of one field at once."""
 
     def __init__(self) -> None:
-        self._columns = {name: array("d") for name in SECONDS} | {name: array("q") for name in COUNTS}
+        self._columns: dict[str, Any] = {name: array("d") for name in SECONDS}
+        self._columns |= {name: array("q") for name in COUNTS}
         self._mixes: list[dict[str, int]] = []  # of programs, each once
         self._mix = array("q")
         self._places: dict[tuple[tuple[str, int], ...], int] = {}
@@ -105,7 +106,7 @@ class StepLog(Sequence[StepRecord]):
         values = {name: column[index] for name, column in self._columns.items()}
         seconds = values.pop("device_seconds")
         return StepRecord(
-            **values,  # type: ignore[arg-type]
+            **values,
             device_seconds=None if seconds != seconds else seconds,
             programs=dict(self._mixes[self._mix[index]]),
         )

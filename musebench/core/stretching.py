@@ -99,7 +99,12 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
 
 
 def _record(
-    engine: Engine, forward: Forward, output: StretchOutput, in_use: list[int], waiting: int, running: list[int]
+    engine: Engine,
+    forward: Forward,
+    output: StretchOutput,
+    in_use: list[int],
+    waiting: int,
+    running: list[int],
 ) -> None:
     """The steps of a stretch but its last, which is committed as any other."""
     origin, steps = engine._origin, output.steps - 1

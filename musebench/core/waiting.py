@@ -1,4 +1,4 @@
-"""Those who wait, and the part of them that a scheduler is offered: no step costs time for the length of it."""
+"""Those who wait, and the part of them that a scheduler is offered, whose length costs a step nothing."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class GraphExecutor:
         return self.backend.forward(batch)
 
     def stretch(self, stretch: Stretch) -> StretchOutput | None:
-        """See `musebench.core.stretch.Stretching`: graphs that are there, and what is wider than the ladder."""
+        """See `musebench.core.stretch.Stretching`; a graph has to be there."""
         if stretch.forward.program == GRAPH:
             made = self.ladder.stretch(stretch)
         else:

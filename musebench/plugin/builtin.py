@@ -83,7 +83,12 @@ def register_models(register: Register) -> None:
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
-        ("shape", "shape_source", "ShapeSource", "the name of a shape, without weights, for simulated devices"),
+        (
+            "shape",
+            "shape_source",
+            "ShapeSource",
+            "the name of a shape, without weights, for simulated devices",
+        ),
     ):
         _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)
 

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +90,8 @@ def dumps(report: Report) -> bytes:
     text = json.dumps(encode(report), allow_nan=False, separators=(",", ":"), default=marked)
     # A column's text is made apart: json.dumps holds one object a number.
     parts = re.split(f'"({mark}[0-9]+[.])"', text)
-    return "".join([columns[part].json() if odd else part for odd, part in _alternating(parts)]).encode() + b"\n"
-
-
-def _alternating(parts: list[str]) -> Iterator[tuple[bool, str]]:
-    return ((bool(place % 2), part) for place, part in enumerate(parts))
+    parts[1::2] = [columns[part].json() for part in parts[1::2]]
+    return "".join(parts).encode("ascii") + b"\n"
 
 
 def loads(data: bytes, name: str) -> Report:

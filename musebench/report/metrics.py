@@ -179,8 +179,10 @@ LATENCIES: dict[str, Callable[[RunData], Samples]] = {
 
 def latencies(report: Report) -> dict[str, Summary]:
     """A summary of each of `LATENCIES` over all runs."""
+    if not report.runs:
+        return {name: Summary(0) for name in LATENCIES}
     return {
-        name: summary(np.concatenate([np.asarray(samples(run), np.float64) for run in report.runs] or [[]]))
+        name: summary(np.concatenate([np.asarray(samples(run), np.float64) for run in report.runs]))
         for name, samples in LATENCIES.items()
     }
 

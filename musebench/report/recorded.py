@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -112,22 +113,22 @@ def _counted_columns(recorder: Recorder) -> RequestColumns:
     )
 
 
-def _plain_columns(sequences: list[Sequence]) -> dict[str, list[object]]:
-    return dict(
-        id=[sequence.request.id for sequence in sequences],
-        session=[sequence.session for sequence in sequences],
-        arrival_seconds=[sequence.arrival_seconds for sequence in sequences],
-        scheduled_seconds=[sequence.scheduled_seconds for sequence in sequences],
-        first_token_seconds=[sequence.first_token_seconds for sequence in sequences],
-        last_token_seconds=[sequence.last_token_seconds for sequence in sequences],
-        finish_seconds=[sequence.finish_seconds for sequence in sequences],
-        prompt_tokens=[sequence.prompt_tokens for sequence in sequences],
-        max_new_tokens=[sequence.request.max_new_tokens for sequence in sequences],
-        finish_reason=[sequence.finish_reason for sequence in sequences],
-        message=[sequence.message for sequence in sequences],
-        preemptions=[sequence.preemptions for sequence in sequences],
-        tags=[dict(sequence.request.tags) for sequence in sequences],
-    )
+def _plain_columns(sequences: list[Sequence]) -> dict[str, list[Any]]:
+    return {
+        "id": [sequence.request.id for sequence in sequences],
+        "session": [sequence.session for sequence in sequences],
+        "arrival_seconds": [sequence.arrival_seconds for sequence in sequences],
+        "scheduled_seconds": [sequence.scheduled_seconds for sequence in sequences],
+        "first_token_seconds": [sequence.first_token_seconds for sequence in sequences],
+        "last_token_seconds": [sequence.last_token_seconds for sequence in sequences],
+        "finish_seconds": [sequence.finish_seconds for sequence in sequences],
+        "prompt_tokens": [sequence.prompt_tokens for sequence in sequences],
+        "max_new_tokens": [sequence.request.max_new_tokens for sequence in sequences],
+        "finish_reason": [sequence.finish_reason for sequence in sequences],
+        "message": [sequence.message for sequence in sequences],
+        "preemptions": [sequence.preemptions for sequence in sequences],
+        "tags": [dict(sequence.request.tags) for sequence in sequences],
+    }
 
 
 def _prompt_sha256(request: Request) -> str | None:

@@ -143,7 +143,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class Report:
-    """One report. `slo` holds objectives, seconds by latency (musebench.report.slo). `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got."""
+    """One report. `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got.
+    `slo` holds objectives: seconds by latency (musebench.report.slo)."""
 
     id: str
     created: str

@@ -13,9 +13,9 @@ from musebench.core.facts import ModelFacts
 
 @dataclass(frozen=True)
 class SimulatedDevice:
-    """`memory_bytes` are all that one device has, `weight_bytes` and `cell_bytes` what it holds of the weights
-    and of a cell; `conditions` say where the numbers come from. `bound` names what a step waits
-    for: compute, bandwidth, launch, host or network."""
+    """`memory_bytes` are all that one device has, `weight_bytes` and `cell_bytes` what it holds of the
+    weights and of a cell; `conditions` say where the numbers come from. `bound` names what a step waits for:
+    compute, bandwidth, launch, host or network."""
 
     name: str
     memory_bytes: int

@@ -16,5 +16,5 @@ class SimulatedOptions:
         above=0.0, maximum=1.0,
     )  # fmt: skip
     devices: int = option(1, "devices that share every layer (tensor parallel)", minimum=1)
-    weights: str | None = option(None, "format of the weights, as bfloat16, fp8 or q4; none: the model's dtype")
+    weights: str | None = option(None, "format of the weights, such as float8 or int4; none: the dtype")
     cells: str | None = option(None, "dtype of the cells; none: the model's")

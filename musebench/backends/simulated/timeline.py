@@ -1,4 +1,4 @@
-"""Virtual time of a host and one device: the host launches and waits, the device works off what was launched."""
+"""Virtual time of a host and one device: the host launches and waits, the device works it off."""
 
 from __future__ import annotations
 
