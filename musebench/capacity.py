@@ -11,6 +11,7 @@ import numpy as np
 from musebench.core.errors import UsageError
 from musebench.plugin.registry import Registry
 from musebench.report import metrics
+from musebench.report.mean_step import bound
 from musebench.report.schema import Report
 from musebench.report.slo import Attainment, attainment
 from musebench.run import RunOptions, run
@@ -118,27 +119,4 @@ def gave_out(report: Report) -> str:
         return "cells"
     if total > 0 and float(span[blocked & full].sum()) > BLOCKED_SHARE * total:
         return "sessions"
-    return _bound(report)
-
-
-def _bound(report: Report) -> str:
-    """What bounds a step of the mean numbers of decodes, of prompt tokens and of cells in use."""
-    from musebench.backends.simulated.device import open_device
-    from musebench.backends.simulated.options import SimulatedOptions
-    from musebench.backends.simulated.shape import StepShape
-
-    steps, facts = report.runs[-1].steps, report.conditions.model.facts
-    assert facts is not None
-    chosen = SimulatedOptions(**report.choices.backend.options)
-    device = open_device(report.choices.device.partition(":")[2], facts, chosen)
-    if device.bound is None:
-        return "the device"
-    decodes = max(round(float(np.mean(steps.decode_tokens))), 0)
-    prefill = max(round(float(np.mean(steps.prefill_tokens))), 0)
-    context = max(round(float(np.mean(steps.in_use)) / max(decodes + (prefill > 0), 1)), prefill, 1)
-    queries = np.array([1] * decodes + [prefill] * (prefill > 0) or [1], np.int64)
-    program = max(steps.programs, key=lambda name: sum(steps.programs[name]))
-    known = {"graph": "graph", "compiled": "compiled"}.get(program, "eager")
-    if known == "graph" and report.choices.executor.name == "compiled":
-        known = "compiled graph"
-    return device.bound(StepShape(queries, np.full(len(queries), context), len(queries)), known)
+    return bound(report)

@@ -209,3 +209,30 @@ print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not {"torch", "transformers", "tokenizers"} & set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_the_mean_step_of_a_simulated_run_is_explained(tmp_path, trace):
+    choices = ["run", trace, "--device", "sim:h200", "--model", "llama-3.1-8b", "--explain-step"]
+    shown = CliRunner().invoke(root, [*choices, "--format", "json", "--out", str(tmp_path / "r.json")])
+    assert shown.exit_code == 0, shown.output
+    tables = json.loads(shown.output[: shown.output.rindex("}") + 1])["tables"]
+    (table,) = [table for table in tables if table["title"] == "the mean step"]
+    names = [row["name"] for row in table["rows"]]
+    assert any(name.startswith("device: ") for name in names)
+    assert any(name.startswith("host: ") for name in names)
+    assert {row["values"]["bound"] for row in table["rows"]} <= {
+        "compute", "bandwidth", "launch", "host", "network",
+    }  # fmt: skip
+    assert "bound by launch" in table["notes"][0]  # eager: 8B decodes wait for their launches
+    refused = CliRunner().invoke(root, ["run", "--explain-step"])
+    assert refused.exit_code == 2
+    assert "--explain-step is for simulated devices" in refused.output
+
+
+def test_a_datasheet_is_called_one_wherever_it_is_shown(tmp_path, trace):
+    out = tmp_path / "r.json"
+    choices = ["run", trace, "--device", "sim:h100", "--model", "llama-3.1-8b", "--out", str(out)]
+    shown = CliRunner().invoke(root, choices)
+    assert shown.exit_code == 0, shown.output
+    assert "h100 (datasheet) in virtual time" in shown.output.splitlines()[0]
+    assert files.read(out).conditions.backend["profile"] == "h100 (datasheet)"

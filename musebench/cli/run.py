@@ -50,6 +50,7 @@ from musebench.plugin.registry import Registry, parse_settings
     metavar="NAME=LIMIT",
     help="An objective: ttft, tpot or e2e of a request at most 500ms, say. Shows who meets all, and goodput.",
 )
+@click.option("--explain-step", is_flag=True, help="Show where the time of a simulated run's mean step goes.")
 @click.option(
     "--stepwise",
     is_flag=True,
@@ -80,6 +81,7 @@ def command(
     form: str,
     workload: str | None,
     slo: tuple[str, ...],
+    explain_step: bool,
     **choices: Any,
 ) -> None:
     """Run WORKLOAD (a name, a YAML file or a trace) and show what it cost and whether its tokens are right.
@@ -105,6 +107,11 @@ def command(
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
+    if explain_step:
+        from musebench.report.mean_step import explanation
+
+        if not str(choices["device"]).startswith("sim:"):
+            raise UsageError(f"--explain-step is for simulated devices, not for {choices['device']}")
     load = Load(**{entry.name: choices.pop(entry.name) for entry in fields(Load)})
     settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
     if changes := load.settings():
@@ -116,7 +123,7 @@ def command(
         report = run(options, registry, callback)
     path = files.write(report, out if out is not None else _default_path(report.id))
     checks = [component.make({}) for component in registry.components("check")]
-    click.echo(tables.show(report, form, checks))
+    click.echo(tables.show(report, form, checks, [explanation(report)] if explain_step else []))
     click.echo(f"report: {path}", err=True)
     context.exit(exit_code(report, checks))
 

@@ -16,15 +16,18 @@ MOST_REASONS = 10
 """Rows of reasons in the table of correctness; the others are summed in one."""
 
 
-def show(report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = ()) -> str:
-    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first.
+def show(
+    report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = (), more: Iterable[Table] = ()
+) -> str:
+    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first, and `more` at
+    the end.
 
     Raises:
         UsageError: there is no such format.
     """
     require_format(form)
     (judgement,) = judge([report], checks)
-    made = tables(report, judgement)
+    made = [*tables(report, judgement), *more]
     if form == "json":
         verdict = {"valid": judgement.valid, "reasons": list(judgement.reasons)}
         return to_json(made, id=report.id, status=report.status, verdict=verdict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ from musebench.core.facts import ModelFacts
 class SimulatedDevice:
     """`memory_bytes` are all that one device has, `weight_bytes` and `cell_bytes` what it holds of the
     weights and of a cell; `conditions` say where the numbers come from. `bound` names what a step waits for:
-    compute, bandwidth, launch, host or network."""
+    compute, bandwidth, launch, host or network; `explain` gives its `ExplainedRow`s."""
 
     name: str
     memory_bytes: int
@@ -24,6 +25,7 @@ class SimulatedDevice:
     costs: Costs
     conditions: Mapping[str, Any] = field(default_factory=dict)
     bound: Callable[[StepShape, str], str] | None = None
+    explain: Callable[[StepShape, str], Ordered[Any]] | None = None
 
 
 def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> SimulatedDevice:
@@ -48,4 +50,5 @@ def open_device(profile: str, facts: ModelFacts, options: SimulatedOptions) -> S
     return SimulatedDevice(
         opened.label, opened.memory_bytes, costs.weight_bytes, costs.cell_bytes, costs, conditions,
         lambda shape, program: step_bound(explain_step(costs, shape, program)),
+        lambda shape, program: explain_step(costs, shape, program),
     )  # fmt: skip
