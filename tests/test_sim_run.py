@@ -236,3 +236,22 @@ def test_a_datasheet_is_called_one_wherever_it_is_shown(tmp_path, trace):
     assert shown.exit_code == 0, shown.output
     assert "h100 (datasheet) in virtual time" in shown.output.splitlines()[0]
     assert files.read(out).conditions.backend["profile"] == "h100 (datasheet)"
+
+
+@pytest.mark.parametrize("stepwise", [(), ("--stepwise",)])
+def test_where_memory_has_no_room_to_grow_the_newest_wait_and_all_succeed(tmp_path, monkeypatch, stepwise):
+    use(monkeypatch, memory_bytes=int(3.4 * 2**30))  # 135 MB for rows beside weights and activations
+    choices = [
+        "mixed", "--device", "sim:affine", "--model", "llama-3.2-1b", "--set", "workload.requests=60",
+        "--set", "backend.memory=1", "--max-sessions", "60", "--token-budget", "512", *stepwise,
+    ]  # fmt: skip
+    report = run(tmp_path, *choices)
+    assert all(reason.succeeded for reason in report.runs[0].requests.finish_reason)
+    pool = report.runs[0].pool
+    assert pool.capacity == pool.growths.rows[-1] - 1
+    assert pool.preemptions > 0
+    held = report.memory.computed
+    assert held.weights + held.workspace + max(pool.growths.peak_bytes) <= 3.4 * 2**30
+    result = CliRunner().invoke(root, ["run", *choices, "--pool", "fixed"])
+    assert result.exit_code == 2
+    assert "lower --max-sessions or --max-context" in result.output

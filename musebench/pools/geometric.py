@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from musebench.core.counted import CellCounts
+from musebench.core.errors import OutOfMemory, PoolFull
 from musebench.core.options import option
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import PoolBounds, Storage
@@ -39,6 +40,8 @@ class GeometricPool(CellPool):
         self.options = options
         given = [limit for limit in (options.capacity, bounds.capacity) if limit is not None]
         self._capacity = min(given) if given else self._affordable()
+        # Whether the capacity is a guess about memory, which a growth can prove wrong.
+        self._guessed = not given and storage.free_bytes() is not None
 
     def _affordable(self) -> int:
         wanted = self.bounds.max_sessions * self.bounds.max_context
@@ -72,6 +75,19 @@ class GeometricPool(CellPool):
         if not self.cells.rows:
             return min(self._capacity, max(needed, self.options.start))
         return min(self._capacity, max(needed, math.ceil(self.cells.rows * self.options.factor)))
+
+    def _grow(self, needed: int) -> None:
+        """Where old and new rows do not fit at once, the rows there are become the capacity: the pool is full,
+        and nobody who runs has to end for it."""
+        try:
+            super()._grow(needed)
+        except OutOfMemory:
+            if not self._guessed or not self.cells.rows:
+                raise
+            self._capacity = self.cells.rows
+            self.refusals += 1
+            free = self._capacity - self.cells.in_use
+            raise PoolFull(needed - self.cells.in_use, free, self._capacity) from None
 
     def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         cells = self.cells.lowest(len(slots))
