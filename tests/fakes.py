@@ -147,6 +147,9 @@ class FakeBackend:
 
     def drop(self, graph: Any) -> None: ...
 
+    def warm(self, limits: Limits) -> Mapping[str, float]:
+        return {}
+
     def compile(self) -> None: ...
 
     def compilations(self) -> Mapping[str, int | float]:

@@ -72,6 +72,17 @@ VALID
 | executor: captures  |        2 |
 | executor: replays   |        3 |
 
+| steps by kind (means)   |   decode |   prefill |    mixed |
+|-------------------------|----------|-----------|----------|
+| steps                   |        1 |         1 |        1 |
+| tokens                  |        1 |         7 |        4 |
+| bytes that had to move  |        - |         - |        - |
+| floor                   |        - |         - |        - |
+| time on the device      | 150.0 ms |  80.00 ms | 90.00 ms |
+| share of the floor      |        - |         - |        - |
+| host time not hidden    | 50.00 ms |  20.00 ms | 10.00 ms |
+floor: the device's ceilings are not known; musebench doctor --measure finds them
+
 | pool              |     value |
 |-------------------|-----------|
 | policy            | geometric |
@@ -138,6 +149,17 @@ INVALID: none of 3 requests succeeded: 2 failed (no memory), 1 refused (too | bi
 | forwards       |       1 |
 | device time    |       - |
 | host time      |       - |
+
+| steps by kind (means)   |   decode |
+|-------------------------|----------|
+| steps                   |        1 |
+| tokens                  |        1 |
+| bytes that had to move  |        - |
+| floor                   |        - |
+| time on the device      |        - |
+| share of the floor      |        - |
+| host time not hidden    |        - |
+floor: the device's ceilings are not known; musebench doctor --measure finds them
 
 | pool              |     value |
 |-------------------|-----------|

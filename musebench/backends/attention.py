@@ -29,10 +29,10 @@ WITHOUT_EFFECT = frozenset({"position_ids", "cache_position"})
 class StepContext(NamedTuple):
     """What the op needs of one step, the same for all layers but for the rows.
 
-    `key_rows` and `value_rows` have one tensor a layer, [rows, Hk, D] and [rows, Hk, Dv]; the other tensors
-    are int32 as in `musebench.core.batch.BatchFields`, `table` the device cell table [slots + 1, width].
-    `kernels` names an operator of `musebench.kernels.op.OPERATORS`. A named tuple, which torch.export takes
-    apart by itself.
+    `key_rows` and `value_rows` have one tensor a layer, [rows, Hk, D] and [rows, Hk, Dv] (for a call of one
+    layer, that layer's alone); the other tensors are int32 as in `musebench.core.batch.BatchFields`, `table`
+    the device cell table [slots + 1, width]. `kernels` names an operator of `musebench.kernels.op.OPERATORS`.
+    A named tuple, which torch.export takes apart by itself.
     """
 
     key_rows: tuple[Tensor, ...]
@@ -122,7 +122,8 @@ def attend(
     terms = attention_terms(
         module, query, scaling, dropout, sliding_window, softcap, s_aux, is_causal, others
     )
-    layer = module.layer_idx
+    # A compiled layer gets its own rows alone: its number must not become part of the program.
+    layer = module.layer_idx if len(step.key_rows) > 1 else 0
     output = OPERATORS[step.kernels](
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),

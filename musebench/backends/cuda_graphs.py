@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,7 @@ from musebench.backends.torch_device import CudaDevice
 from musebench.backends.torch_program import StepProgram
 from musebench.core.batch import BatchLayout
 from musebench.core.errors import UnsupportedError
+from musebench.core.plan import Limits
 
 WARM_UPS = 2
 """Runs before a capture: kernels are compiled and libraries take their workspaces outside of the graph."""
@@ -142,6 +144,18 @@ class CudaGraphs:
 def _capture_stream(device: torch.device) -> torch.cuda.Stream:
     """One for all captures on a device: libraries keep a workspace a stream, of 32 MiB on some GPUs."""
     return torch.cuda.Stream(device)
+
+
+def warm_layouts(limits: Limits) -> Iterator[BatchLayout]:
+    """Layouts between which kernels change: decodes of every power of two, slices few and many."""
+    most = min(limits.most_sequences, limits.most_tokens)
+    sizes = {1 << power for power in range(most.bit_length())} | {most}
+    for size in sorted(size for size in sizes if size <= most):
+        yield BatchLayout(size, size, size, decode=True)
+    tokens = limits.most_tokens
+    for count, sequences in dict.fromkeys(((2, 1), (tokens, 1), (tokens, 2), (tokens, most))):
+        if count <= tokens and sequences <= most:
+            yield BatchLayout(count, sequences, sequences)
 
 
 def idle_buffer(layout: BatchLayout) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import torch
 
 from musebench.backends.batch_check import check_batch
-from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs
+from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs, idle_buffer, warm_layouts
+from musebench.backends.packed import pack_projections
 from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
 from musebench.backends.torch_compiled import CompiledCall
@@ -22,8 +24,13 @@ from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.clock import HostClock
 from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core.plan import Limits
 from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.measure.nvml import Nvml
 from musebench.models.source import Model
+
+FEWEST_ROWS = 3
+"""Of the rows that padding runs over: a compiled program treats sizes of 0 and 1 apart."""
 
 TABLE_STEP = 64
 """The cell table's width is a multiple of this."""
@@ -59,6 +66,8 @@ class TorchBackend:
             torch.set_float32_matmul_precision("highest")
         with self._device.active():
             layers = probe(self.module)
+            pack_projections(self.module)
+            self._device.trim()  # the blocks of the weights that were packed
         self._storage = TorchStorage(layers, self._device, options.poison)
         self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
@@ -127,10 +136,38 @@ class TorchBackend:
             results = program(self._device.upload(batch.buffer), batch.layout)
             return self._output(results, stopwatch, batch)
 
+    def warm(self, limits: Limits) -> Mapping[str, float]:
+        """Run steps of padding alone, over rows of their own: kernels are compiled, and so is a compiled
+        model. On a CPU nothing but a model has to be.
+        """
+        program = self.program
+        compiled = isinstance(program.model, CompiledCall)
+        if self.name == "cpu" and not compiled:
+            return {}
+        start = time.perf_counter()
+        rows = TorchStorage(self._storage.layers, self._device)
+        rows.resize(FEWEST_ROWS, 0)
+        kept, program.storage = program.storage, rows
+        try:
+            with self._device.active(), torch.inference_mode():
+                for layout in warm_layouts(limits):
+                    program(self._device.upload(idle_buffer(layout)), layout)
+        finally:
+            program.storage = kept
+            rows.close()
+        self._device.settle()
+        return {"compile" if compiled else "kernels": time.perf_counter() - start}
+
+    @property
+    def nvml(self) -> Nvml | None:
+        """The device's own counters; None for a CPU."""
+        return self._device.nvml if isinstance(self._device, CudaDevice) else None
+
     def compile(self) -> None:
         """From here on the model runs through torch.compile, which compiles a kind of step at first use."""
-        if not isinstance(self.program.model, CompiledCall):
-            self.program.model = CompiledCall(self.program.model)
+        model = self.program.model
+        if isinstance(model, TransformersCall):
+            self.program.model = CompiledCall(model)
 
     def compilations(self) -> Mapping[str, int | float]:
         model = None if self._program is None else self._program.model

@@ -15,6 +15,7 @@ from torch.nn import Module
 
 from musebench.backends import torch_sampling
 from musebench.backends.attention import STEP, StepContext
+from musebench.backends.step_ends import ends_for
 from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout
 
@@ -23,9 +24,14 @@ TOKENS, FINITE, MARGINS = 0, 1, 2
 
 
 class ModelCall(Protocol):
-    """The model as a step calls it: int32 token ids [T], positions [T] and rows [R] to logits [R, V]."""
+    """The model as a step calls it: int32 token ids [T], positions [T] and rows [R] to logits [R, V].
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor: ...
+    `rows` None asks for all tokens' logits.
+    """
+
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor | None, step: StepContext
+    ) -> Tensor: ...
 
 
 class TransformersCall:
@@ -35,9 +41,12 @@ class TransformersCall:
         self.module = module
         self._keeps = "logits_to_keep" in inspect.signature(module.forward).parameters
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor | None, step: StepContext
+    ) -> Tensor:
         # A model without the argument makes the logits of all rows: more work, the same numbers.
-        wanted: dict[str, Any] = {"logits_to_keep": rows} if self._keeps else {}
+        keeps = self._keeps and rows is not None
+        wanted: dict[str, Any] = {"logits_to_keep": rows} if keeps else {}
         made = self.module(
             input_ids=token_ids[None],
             position_ids=positions[None],
@@ -45,7 +54,8 @@ class TransformersCall:
             **wanted,
             **{STEP: step},
         )
-        return made.logits[0] if self._keeps else made.logits[0, rows]
+        logits: Tensor = made.logits[0]
+        return logits if keeps or rows is None else logits[rows]
 
 
 class StepProgram:
@@ -69,14 +79,12 @@ class StepProgram:
         self.last_token = last_token
         self.kernels = kernels
         self.record_margins = record_margins
+        self._ends = ends_for(kernels, table.device)
 
     def __call__(self, buffer: Tensor, layout: BatchLayout) -> Tensor:
         """Run the packed batch in `buffer` (int32 [layout.words]); returns the results (see `TOKENS`)."""
         fields = layout.fields(buffer)
-        pending = fields.token_ids < 0
-        token_ids = torch.where(pending, self.last_token.index_select(0, fields.slots), fields.token_ids)
-        # Padding, all of it, writes cell 0 to [0, 0].
-        self.table.index_put_((fields.slots, fields.positions), fields.cells)
+        token_ids = self._ends.enter(fields, self.last_token, self.table)
         step = StepContext(
             self.storage.buffers.keys,
             self.storage.buffers.values,
@@ -89,12 +97,12 @@ class StepProgram:
             layout.decode,
             self.kernels,
         )
-        logits = self.model(token_ids, fields.positions, fields.rows, step)
-        largest, finite = torch_sampling.greedy(logits)
-        chosen = torch_sampling.choose(logits, fields) if layout.sampled else largest
-        tokens = chosen.to(torch.int32)
-        self.last_token.index_put_((fields.row_slots,), tokens)
-        results = [tokens, finite.to(torch.int32)]
-        if self.record_margins:
-            results.append(torch_sampling.margins(logits).view(torch.int32))
-        return torch.stack(results)
+        # Where every sequence decodes, every token's logits are wanted, in order.
+        logits = self.model(token_ids, fields.positions, None if layout.decode else fields.rows, step)
+        results = self._ends.leave(logits, fields, self.last_token)
+        if layout.sampled:
+            results[TOKENS] = torch_sampling.choose(logits, fields)
+            self.last_token.index_put_((fields.row_slots,), results[TOKENS])
+        if not self.record_margins:
+            return results
+        return torch.cat([results, torch_sampling.margins(logits).view(torch.int32)[None]])

@@ -75,13 +75,10 @@ class TorchStorage:
             raise ValueError(f"{live} live rows of {self._rows} cannot be kept in {rows}")
         if rows == self._rows:
             return Resize(moved=False)
-        fresh = self._allocate(rows)
+        self._refuse_beyond_free(rows)
         with self.device.active():
             stopwatch = self.device.stopwatch()
-            for new, old in zip(
-                fresh.tensors, self.buffers.tensors, strict=False
-            ):  # at first there are no old
-                new[:live].copy_(old[:live])
+            fresh = self._moved(rows, live)
             stopwatch.stop()
             if self._poison:
                 for new in fresh.tensors:
@@ -102,21 +99,41 @@ class TorchStorage:
             self.buffers, self._rows = Buffers(), 0
             self.generation += 1
 
-    def _allocate(self, rows: int) -> Buffers:
-        needed = rows * self.cell_bytes
-        free = self.free_bytes()
-        # A CPU's allocator promises more than there is, and the kernel ends the process on the first touch.
+    def _refuse_beyond_free(self, rows: int) -> None:
+        """A CPU's allocator promises more than there is; the kernel ends the process at the first touch."""
+        needed, free = rows * self.cell_bytes, self.free_bytes()
         if self.device.device.type == "cpu" and free is not None and needed > free:
             raise OutOfMemory(needed, free, f"{rows:,} rows")
-        try:
-            return Buffers(
-                tuple(self._empty(rows, layer.kv_heads, layer.key_dim, layer.dtype) for layer in self.layers),
-                tuple(
-                    self._empty(rows, layer.kv_heads, layer.value_dim, layer.dtype) for layer in self.layers
-                ),
-            )
-        except RuntimeError as error:  # torch.OutOfMemoryError, and what the CPU's allocator raises
-            raise OutOfMemory(needed, free, f"{rows:,} rows") from error
 
-    def _empty(self, rows: int, heads: int, size: int, dtype: torch.dtype) -> Tensor:
-        return torch.empty(rows, heads, size, dtype=dtype, device=self.device.device)
+    def _moved(self, rows: int, live: int) -> Buffers:
+        """New buffers with the old ones' first `live` rows. A buffer is copied as soon as it is there: on a
+        GPU the next one is allocated while that copy runs. What was made is let go when one does not fit."""
+        old = self.buffers
+        return Buffers(
+            tuple(
+                self._copied(rows, live, layer.kv_heads, layer.key_dim, layer.dtype, old.keys, index)
+                for index, layer in enumerate(self.layers)
+            ),
+            tuple(
+                self._copied(rows, live, layer.kv_heads, layer.value_dim, layer.dtype, old.values, index)
+                for index, layer in enumerate(self.layers)
+            ),
+        )
+
+    def _copied(
+        self,
+        rows: int,
+        live: int,
+        heads: int,
+        size: int,
+        dtype: torch.dtype,
+        old: tuple[Tensor, ...],
+        index: int,
+    ) -> Tensor:
+        try:
+            new = torch.empty(rows, heads, size, dtype=dtype, device=self.device.device)
+        except RuntimeError as error:  # torch.OutOfMemoryError, and what the CPU's allocator raises
+            raise OutOfMemory(rows * self.cell_bytes, self.free_bytes(), f"{rows:,} rows") from error
+        if live:
+            new[:live].copy_(old[index][:live])
+        return new

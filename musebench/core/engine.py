@@ -470,6 +470,9 @@ class Engine:
                 generation=flight.generation,
                 waiting=flight.waiting,
                 running=flight.running,
+                attended_cells=flight.attended_cells,
+                attended_pairs=flight.attended_pairs,
+                logit_rows=len(flight.slots),
             )
         )
         if self.on_step is not None and not past:

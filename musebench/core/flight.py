@@ -117,6 +117,8 @@ class Flight:
         self.admitted: list[Sequence] = []
         self.ending = False  # whether it makes anybody's last token
         self.rows = self.in_use = self.generation = 0
+        self.attended_cells = int(self.computed.sum(dtype=np.int64)) + plan.tokens
+        self.attended_pairs = 0
         self.padded_tokens = 0
         self.programs: dict[str, int] = {}
         self.slots = self.positions = np.empty(0, np.int32)
@@ -137,6 +139,7 @@ class Flight:
         program = packed.batch.program
         self.programs[program] = self.programs.get(program, 0) + 1
         self.padded_tokens += packed.batch.padded_tokens
+        self.attended_pairs += packed.batch.contexts_sum
 
     def close(self) -> None:
         """All forwards are launched: know where their tokens go."""

@@ -44,12 +44,14 @@ def outline(
     contexts = np.empty(plan.slices, np.int64)
     np.add(table.computed[slots], 1, out=contexts[:decodes])
     queries = np.ones(plan.slices, np.int64)
+    pairs = int(contexts[:decodes].sum())
     if plan.prefills:
         wanting = []
         for place, piece in enumerate(plan.prefills, start=decodes):
             slot = piece.sequence.slot
             end = int(table.computed[slot]) + piece.count
             queries[place], contexts[place] = piece.count, end
+            pairs += piece.count * end - piece.count * (piece.count - 1) // 2
             if end == table.length[slot]:
                 wanting.append(slot)
         if wanting:
@@ -63,7 +65,7 @@ def outline(
     )
     batch = OutlinedBatch(
         layout=layout, buffer=_EMPTY, tokens=tokens, sequences=sequences, rows=rows,
-        program=forward.program, generation=generation, edits=edits,
-        queries=queries, contexts=contexts,
+        program=forward.program, context=int(contexts.max()), contexts_sum=pairs, generation=generation,
+        edits=edits, queries=queries, contexts=contexts,
     )  # fmt: skip
     return Packed(batch, row_slots, table.length[row_slots])

@@ -115,6 +115,10 @@ class Backend(Protocol):
 
     def forward(self, batch: StepBatch) -> StepOutput: ...
 
+    def warm(self, limits: Limits) -> Mapping[str, float]:
+        """Bring into being what steps within `limits` need, such as kernels compiled at first use; returns
+        seconds by name. Leaves the storage, the cell table and the last tokens as they were."""
+
     def compile(self) -> None:
         """From here on the model runs compiled; compilation itself happens at first use."""
 

@@ -13,7 +13,11 @@ import numpy as np
 
 @dataclass(slots=True)
 class StepRecord:
-    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host."""
+    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host.
+
+    `attended_cells` sums over its slices the cells of the slice's sequence up to its last token,
+    `attended_pairs` the pairs of query and cell; `logit_rows` counts next tokens.
+    """
 
     start: float
     end: float
@@ -29,12 +33,15 @@ class StepRecord:
     generation: int
     waiting: int
     running: int
+    attended_cells: int
+    attended_pairs: int
+    logit_rows: int
 
 
 SECONDS = ("start", "end", "device_seconds", "host_seconds")
 COUNTS = (
     "decode_tokens", "prefill_tokens", "padded_tokens", "sequences", "rows", "in_use", "generation",
-    "waiting", "running",
+    "waiting", "running", "attended_cells", "attended_pairs", "logit_rows",
 )  # fmt: skip
 
 

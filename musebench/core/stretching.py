@@ -41,10 +41,11 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     in_use += [last_in_use - ahead * len(slots) for ahead in range(steps - 2, -1, -1)]
     runnings = [running] + [len(engine.running)] * (steps - 1)
 
+    # Its sums are still those of the first of these steps.
     flight = Flight(plan, engine._steps + steps - 1, output.starts[-1], waiting, runnings[-1])
     if steps > 1:
         table.land_steps(slots, first, steps - 1, output.token, len(engine.recorder.steps))
-        _record(engine, forward, output, in_use, waiting, runnings)
+        _record(engine, forward, output, in_use, waiting, runnings, flight.attended_cells)
     table.computed[slots] += steps
     table.length[slots] += steps
     positions = first + (steps - 1)
@@ -52,8 +53,10 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     flight.computed, flight.lengths = flight.computed + (steps - 1), positions
     flight.launched, flight.rows, flight.in_use = output.launched[-1], engine.pool.rows + 1, in_use[-1]
     flight.generation = engine.pool.generation
+    flight.attended_cells += (steps - 1) * len(slots)
     flight.add(Packed(forward.outline(), slots, positions), output.last)
     flight.close()
+    flight.attended_pairs = flight.attended_cells
     engine._steps += steps
     if steps == left:
         engine._drain_full(flight)
@@ -105,12 +108,16 @@ def _record(
     in_use: list[int],
     waiting: int,
     running: list[int],
+    attended_cells: int,
 ) -> None:
     """The steps of a stretch but its last, which is committed as any other."""
     origin, steps = engine._origin, output.steps - 1
     starts, launched = output.starts[:steps], output.launched[:steps]
     # With overlap a step's tokens are there when the host has waited after launching the next one.
     ends = output.returned[1:] if engine.overlap else output.returned[:steps]
+    sequences = len(forward.plan.decodes)
+    # Every sequence attends to one cell more each step.
+    attended = [attended_cells + ahead * sequences for ahead in range(steps)]
     engine.recorder.steps.extend(
         {forward.program: 1},
         {
@@ -120,14 +127,17 @@ def _record(
             "host_seconds": [end - start for start, end in zip(starts, launched, strict=True)],
         },
         {
-            "decode_tokens": len(forward.plan.decodes),
+            "decode_tokens": sequences,
             "prefill_tokens": 0,
             "padded_tokens": forward.padded_tokens,
-            "sequences": len(forward.plan.decodes),
+            "sequences": sequences,
             "rows": engine.pool.rows + 1,
             "in_use": in_use[:steps],
             "generation": engine.pool.generation,
             "waiting": waiting,
             "running": running[:steps],
+            "attended_cells": attended,
+            "attended_pairs": attended,
+            "logit_rows": sequences,
         },
     )

@@ -26,7 +26,7 @@ class EagerExecutor:
         self._forwards = 0
 
     def prepare(self) -> Mapping[str, float]:
-        return {}
+        return self.backend.warm(self.limits)
 
     def cut(self, plan: StepPlan) -> Ordered[Forward]:
         return cut_to_limits(plan, self.limits, "eager")

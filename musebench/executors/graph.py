@@ -41,7 +41,7 @@ class GraphExecutor:
         self._forwards = 0
 
     def prepare(self) -> Mapping[str, float]:
-        return {}
+        return self.backend.warm(self.limits)
 
     def cut(self, plan: StepPlan) -> Ordered[Forward]:
         return cut_for_ladder(plan, self.limits, self.ladder, "eager", "eager fallback")

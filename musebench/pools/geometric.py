@@ -77,8 +77,8 @@ class GeometricPool(CellPool):
         return min(self._capacity, max(needed, math.ceil(self.cells.rows * self.options.factor)))
 
     def _grow(self, needed: int) -> None:
-        """Where old and new rows do not fit at once, the rows there are become the capacity: the pool is full,
-        and nobody who runs has to end for it."""
+        """Where old and new rows do not fit at once, the rows that there are become the capacity: the pool is
+        full, and nobody who runs has to end for it."""
         try:
             super()._grow(needed)
         except OutOfMemory:

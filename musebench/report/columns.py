@@ -125,9 +125,12 @@ class StepColumns(Columns):
     `programs` the same by program (one column a program, their sum is `forwards`). `rows` (scratch included),
     `in_use` (cells) and `generation` are the pool's after the step's reservation; `waiting` and `running`
     count sequences when it was planned.
+
+    None in reports from before they were kept: `attended_cells`, over the step's slices the cells of the
+    slice's sequence up to its last token; `attended_pairs` of query and cell; `logit_rows`, next tokens made.
     """
 
-    FLAT: ClassVar[tuple[str, ...]] = ("programs",)
+    FLAT: ClassVar[tuple[str, ...]] = ("programs", "attended_cells", "attended_pairs", "logit_rows")
 
     start: list[float]
     end: list[float]
@@ -144,6 +147,9 @@ class StepColumns(Columns):
     waiting: list[int]
     running: list[int]
     programs: dict[str, list[int]] = field(default_factory=dict)
+    attended_cells: list[int] | None = None
+    attended_pairs: list[int] | None = None
+    logit_rows: list[int] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -155,6 +161,10 @@ class StepColumns(Columns):
         for name, column in self.programs.items():
             if len(column) != len(self):
                 raise Mismatch(f"programs.{name} has {len(column):,} values for {len(self):,} steps")
+        for name in self.FLAT[1:]:
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self):
+                raise Mismatch(f"{name} has {len(column):,} values for {len(self):,} steps")
 
 
 @dataclass(frozen=True)

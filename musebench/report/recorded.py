@@ -15,8 +15,11 @@ from musebench.core.recorder import Recorder
 from musebench.core.request import Request
 from musebench.core.sequence import Sequence
 from musebench.core.steplog import COUNTS, SECONDS
+from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
+
+NOT_MEASURED = Energy(None)
 
 
 def run_data(
@@ -26,9 +29,10 @@ def run_data(
     start_rows: int,
     counters: Mapping[str, int | float],
     margins: bool = False,
+    energy: Energy = NOT_MEASURED,
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
-    the executor's over it; `margins` says whether they were recorded."""
+    the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
     recorder, pool = engine.recorder, engine.pool
     growths = recorder.growths
     return RunData(
@@ -53,6 +57,8 @@ def run_data(
             ),
             counters=dict(pool.counters()),
         ),
+        energy_joules=energy.joules,
+        energy_reason=energy.reason,
         counters=dict(counters),
     )
 

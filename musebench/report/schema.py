@@ -16,6 +16,7 @@ from typing import Any
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits
 from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.measure.roofline import Ceilings
 from musebench.report.codec import Mismatch, encode
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
 
@@ -59,7 +60,8 @@ class Conditions:
     `device` is the device's own name, `clock` "host" or "virtual", `versions` by package ("python" among
     them), `commit` that of the checkout musebench ran from and `dirty` whether its code had changes, both
     None outside a checkout. `command` is the argument vector without secrets. `backend` holds what else the
-    backend names. The host's name is left out on purpose.
+    backend names. `ceilings` are what the device was measured to do at best (musebench doctor --measure).
+    The host's name is left out on purpose.
     """
 
     device: str
@@ -78,6 +80,7 @@ class Conditions:
     cores: int | None = None
     platform: str | None = None
     backend: dict[str, Any] = field(default_factory=dict)
+    ceilings: Ceilings | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from musebench.report import metrics, slo
+from musebench.report import metrics, roofline, slo
 from musebench.report.metrics import Summary
 from musebench.report.schema import COMPLETE, PHASES, Report
 from musebench.report.table import DEFAULT_FORMAT, Row, Table, pretty, require_format, text, to_csv, to_json
@@ -267,6 +267,7 @@ TABLES: dict[str, Callable[[Report], Table]] = {
     "throughput": throughput,
     "latency": latency,
     "steps": steps,
+    "steps by kind": roofline.table,
     "pool": pool,
     "memory": memory,
     "memory by phase": memory_phases,

@@ -160,6 +160,9 @@ class SimulatedBackend:
 
     # -- programs -------------------------------------------------------------------------------------
 
+    def warm(self, limits: Limits) -> Mapping[str, float]:
+        return {}
+
     def compile(self) -> None:
         self._compiled = True
 

@@ -42,11 +42,13 @@ class HostCosts:
 @dataclass(frozen=True, slots=True)
 class LaunchCosts:
     """Host seconds to launch one operation of a model that runs eagerly, and of a compiled one; to replay a
-    graph; and beside its warm-up launches to capture one (`capture_launches` forwards run eagerly for it)."""
+    graph (`replay_seconds`, and `replay_operation_seconds` for each operation in it); and beside its warm-up
+    launches to capture one (`capture_launches` forwards run eagerly for it)."""
 
     eager_seconds: float
     compiled_seconds: float
     replay_seconds: float
+    replay_operation_seconds: float
     capture_seconds: float
     capture_launches: int
 
@@ -112,6 +114,15 @@ def open_profile(text: str) -> Profile:
     raise UsageError(
         f"there is no profile {text!r}; {nearest(name, profile_names())}; a profile's file does too"
     )
+
+
+def profile_of(tree: Mapping[str, Any]) -> Profile:
+    """The profile of a tree as a file has it.
+
+    Raises:
+        InputError: it cannot be read as a profile; names the key.
+    """
+    return _made(tree, Path("profile"))
 
 
 def _measured_files() -> dict[str, Path]:
