@@ -45,6 +45,15 @@ class BatchFields(NamedTuple):
     sample_positions: Any
 
 
+ALIGNED_WORDS = 4
+"""Fields start at multiples of 16 bytes. Triton compiles a kernel again for every mix of arguments that are
+aligned so and arguments that are not."""
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNED_WORDS) * ALIGNED_WORDS
+
+
 @dataclass(frozen=True)
 class BatchLayout:
     """Padded sizes of one forward. `sampled` says whether any row wants more than the largest logit.
@@ -72,14 +81,14 @@ class BatchLayout:
     @cached_property
     def words(self) -> int:
         """Length of the packed buffer in int32 words."""
-        return sum(self.sizes)
+        return sum(map(_aligned, self.sizes))
 
     def fields(self, buffer: Any) -> BatchFields:
         """Cut a flat int32 array or tensor of `words` elements into views."""
         views, start = [], 0
         for size in self.sizes:
             views.append(buffer[start : start + size])
-            start += size
+            start += _aligned(size)
         return BatchFields(*views)
 
 

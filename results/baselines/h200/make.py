@@ -1,0 +1,158 @@
+"""Writes the tables of README.md from the reports beside it: python results/baselines/h200/make.py"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from musebench.measure.roofline import floors
+from musebench.report import files, metrics
+from musebench.report.roofline import gaps
+from musebench.report.schema import Report
+from musebench.report.table import Row, Table, text
+
+HERE = Path(__file__).resolve().parent
+START, END = "<!-- made by make.py: {} -->", "<!-- end of {} -->"
+SHAPES = ("smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
+TARGETS: dict[tuple[str, int], float] = {
+    ("smollm2-135m", 256): 60.0,
+    ("llama-3.2-1b", 1): 50.0, ("llama-3.2-1b", 64): 60.0, ("llama-3.2-1b", 256): 76.0,
+    ("llama-3.1-8b", 1): 75.0, ("llama-3.1-8b", 64): 78.0, ("llama-3.1-8b", 256): 82.0,
+}  # fmt: skip
+"""Shares of the floor, in percent, that were asked for; SmolLM2 alone is to stay under 1 ms."""
+
+
+class Bare(NamedTuple):
+    """Medians over the decode steps of a report in which every sequence decodes; seconds."""
+
+    device: float
+    floor: float
+    gap: float
+
+
+def bare(report: Report) -> Bare:
+    run, conditions = report.runs[-1], report.conditions
+    steps = run.steps
+    width = len(run.requests)
+    at = (np.array(steps.prefill_tokens) == 0) & (np.array(steps.decode_tokens) == width)
+    assert conditions.model.facts is not None
+    assert conditions.ceilings is not None
+    least = floors(
+        conditions.model.facts,
+        conditions.ceilings,
+        np.array(steps.decode_tokens),
+        np.array(steps.logit_rows),
+        np.array(steps.attended_cells),
+        np.array(steps.attended_pairs),
+        np.array(steps.forwards),
+    )
+    device = np.array(steps.device_seconds, np.float64)
+    return Bare(*(float(np.median(values[at])) for values in (device, least.seconds, gaps(run))))
+
+
+def steps_table() -> Table:
+    rows = []
+    for shape in SHAPES:
+        for count in (1, 64, 256):
+            made = {
+                name: bare(files.read(path))
+                for name in ("graph", "compiled")
+                if (path := HERE / f"steady-{shape}-{count}-{name}.json.gz").exists()
+            }
+            if not made:
+                continue
+            best = made.get("compiled")
+            floor = next(iter(made.values())).floor
+            wanted = TARGETS.get((shape, count))
+            rows.append(
+                Row(
+                    f"{shape}, {count}",
+                    "",
+                    (
+                        _milliseconds(floor),
+                        *(
+                            _milliseconds(made[n].device if n in made else None)
+                            for n in ("graph", "compiled")
+                        ),
+                        _percent(best and 100.0 * best.floor / best.device),
+                        _percent(wanted),
+                        _milliseconds(best and best.gap),
+                    ),
+                )
+            )
+    return Table(
+        "shape, sequences",
+        ("floor", "graph", "compiled", "share of compiled", "asked for", "host time not hidden"),
+        tuple(rows),
+    )
+
+
+def mixed_table() -> Table:
+    rows = []
+    for path in sorted(HERE.glob("mixed-llama-*.json.gz")):
+        report = files.read(path)
+        total = metrics.throughput(report)
+        latency = metrics.latencies(report)
+        seconds = report.costs.seconds
+        peak = report.memory.snapshots["peak"].peak
+        joules = metrics.tokens_per_joule(report)
+        rows.append(
+            Row(
+                path.name.removesuffix(".json.gz").removeprefix("mixed-"),
+                "",
+                (
+                    f"{total.output_tokens_per_second:,.0f}",
+                    _milliseconds(latency["ITL"].p50),
+                    _milliseconds(latency["TTFT"].p50),
+                    f"{sum(seconds.get(name, 0.0) for name in ('kernels', 'compile')):.1f} s",
+                    f"{(peak or 0) / 2**30:.2f} GiB",
+                    "-" if joules is None else f"{1.0 / joules * 1e3:.1f} mJ",
+                ),
+            )
+        )
+    return Table(
+        "shape and executor",
+        (
+            "output tokens/s",
+            "ITL p50",
+            "TTFT p50",
+            "kernels and compiling",
+            "allocator's peak",
+            "energy a token",
+        ),
+        tuple(rows),
+    )
+
+
+def filled(readme: str) -> str:
+    """The README with its tables made anew."""
+    for name, table in (("steps", steps_table()), ("mixed", mixed_table())):
+        start, end = START.format(name), END.format(name)
+        before, _, rest = readme.partition(start)
+        _, _, after = rest.partition(end)
+        readme = f"{before}{start}\n{text([table], 'github')}\n{end}{after}"
+    return readme
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.3f} ms"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} %"
+
+
+def main() -> int:
+    path = HERE / "README.md"
+    made = filled(path.read_text())
+    if "--check" in sys.argv:
+        return int(made != path.read_text())
+    path.write_text(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
