@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from musebench.core.clock import VirtualClock
 from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
 from musebench.core.errors import UsageError
@@ -17,14 +19,17 @@ from musebench.core.packing import pack
 from musebench.core.plan import Limits
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
 from musebench.core.request import Request
+from musebench.core.shrink import Shrink
+from musebench.keeping import Keeper, Kept, after_each, counters_since, trouble_of
 from musebench.measure import host
 from musebench.measure.ceilings import stored_ceilings
-from musebench.measure.energy import EnergyMeter
+from musebench.measure.energy import Energy, EnergyMeter
 from musebench.models.source import Model, ModelSource
 from musebench.plugin.component import Component
 from musebench.plugin.registry import Registry
 from musebench.report.columns import RunData
-from musebench.report.recorded import run_data
+from musebench.report.journal import JournalHead
+from musebench.report.recorded import NOT_MEASURED, EndedSince, before_the_run, run_data
 from musebench.report.schema import (
     Choice,
     Choices,
@@ -52,11 +57,16 @@ class Progress(Protocol):
     def __call__(self, engine: Engine, repeat: int) -> None: ...
 
 
+ON_OOM = ("fail", "shrink")
+"""After an out-of-memory: the step's requests fail, or the step is tried again with half of it."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """What `musebench run` is told. None leaves a choice to the workload, then to the defaults here.
 
-    `settings` are option values by kind of component, as `--set KIND.NAME=VALUE` gives them.
+    `step_timeout` (seconds) ends a run in which a step hangs; `on_oom` is one of `ON_OOM`. `settings` are
+    option values by kind of component, as `--set KIND.NAME=VALUE` gives them.
     """
 
     workload: str = "capitals"
@@ -76,6 +86,8 @@ class RunOptions:
     margins: bool = False
     stepwise: bool = False
     slo: Mapping[str, float] = field(default_factory=dict)
+    step_timeout: float | None = None
+    on_oom: str = "fail"
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
@@ -98,8 +110,15 @@ class _Parts:
     snapshots: dict[str, MemorySnapshot]
 
 
-def run(options: RunOptions, registry: Registry, progress: Progress | None = None) -> Report:
+def run(
+    options: RunOptions,
+    registry: Registry,
+    progress: Progress | None = None,
+    keeper: Keeper | None = None,
+) -> Report:
     """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
+
+    `keeper` is told what has ended while it runs; `step_timeout` needs one.
 
     Raises:
         MusebenchError: a choice, a workload or a model that cannot be used, in one line.
@@ -107,9 +126,18 @@ def run(options: RunOptions, registry: Registry, progress: Progress | None = Non
     for kind in options.settings:
         if kind not in RunOptions.USED:
             raise UsageError(f"--set {kind}.…: a run has no {kind}; {nearest(kind, RunOptions.USED)}")
+    if options.on_oom not in ON_OOM:
+        raise UsageError(f"--on-oom is {options.on_oom!r}; {nearest(options.on_oom, ON_OOM)}")
+    if options.step_timeout is not None and (keeper is None or not 0 < options.step_timeout < 1e6):
+        raise UsageError(f"--step-timeout is {options.step_timeout}; seconds above 0 are wanted")
     parts = _assemble(options, registry)
     try:
-        runs, message = _measure(options, registry, parts, progress)
+        stub = new_report(
+            _conditions(options, parts), parts.choices, [], Memory(ComputedMemory(), parts.snapshots),
+            Costs(seconds=parts.costs), "the run has not ended",
+        )  # fmt: skip
+        kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
+        runs, message = _measure(options, registry, parts, progress, kept)
         costs = Costs(seconds=parts.costs, counters=dict(parts.executor.counters()))
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
@@ -119,13 +147,27 @@ def run(options: RunOptions, registry: Registry, progress: Progress | None = Non
         )
         conditions = _conditions(options, parts)
     finally:
-        parts.executor.close()
-        parts.backend.storage().close()
-        parts.backend.close()
+        trouble = _close(parts)
     parts.snapshots["closed"] = parts.backend.memory()
     reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
     memory = Memory(computed, parts.snapshots, reasons)
-    return new_report(conditions, parts.choices, runs, memory, costs, message, dict(options.slo))
+    made = new_report(conditions, parts.choices, runs, memory, costs, message or trouble, dict(options.slo))
+    return replace(made, id=stub.id, created=stub.created)
+
+
+def _close(parts: _Parts) -> str | None:
+    """Close everything; what does not close costs no report. The first such thing as text."""
+    trouble = None
+    for what, close in (
+        ("executor", parts.executor.close),
+        ("storage", parts.backend.storage().close),
+        ("backend", parts.backend.close),
+    ):
+        try:
+            close()
+        except Exception as error:  # a device that is broken says so at every call
+            trouble = trouble or f"the {what} could not be closed: {type(error).__name__}: {error}"
+    return trouble
 
 
 def _assemble(options: RunOptions, registry: Registry) -> _Parts:
@@ -255,7 +297,7 @@ def _choice(component: Component, options: Any) -> Choice:
 
 
 def _measure(
-    options: RunOptions, registry: Registry, parts: _Parts, progress: Progress | None
+    options: RunOptions, registry: Registry, parts: _Parts, progress: Progress | None, kept: Kept | None
 ) -> tuple[list[RunData], str | None]:
     """Warm-ups, then the repeats; an interruption keeps what there is, as an incomplete report."""
     runs: list[RunData] = []
@@ -267,7 +309,7 @@ def _measure(
         scheduler = scheduler_kind.make(options.settings.get("scheduler", {}))
         simulated = parts.backend.name == "sim"
         overlap = parts.backend.name in ("cuda", "sim") if options.overlap is None else options.overlap
-        on_step = None if progress is None else partial(progress, repeat=max(number + 1, 0))
+        shrink = Shrink() if options.on_oom == "shrink" else None
         engine = Engine(
             scheduler,
             parts.pool,
@@ -277,19 +319,42 @@ def _measure(
             parts.bounds.max_sessions,
             parts.bounds.max_context,
             overlap,
-            on_step,
-            getattr(parts.backend, "packer", pack),
-            CountedTable(parts.bounds.max_sessions) if simulated else None,
-            simulated and not options.stepwise,
+            on_failure=shrink,
+            packer=getattr(parts.backend, "packer", pack),
+            table=CountedTable(parts.bounds.max_sessions) if simulated else None,
+            bulk=simulated and not options.stepwise,
         )
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
         message = None
+
+        def so_far(
+            engine: Engine = engine, start_rows: int = start_rows, before: dict[str, Any] = before,
+            shrink: Shrink | None = shrink, energy: Energy = NOT_MEASURED,
+        ) -> RunData:  # fmt: skip
+            counters, storage = counters_since(parts.executor, before), parts.backend.storage()
+            made = run_data(engine, storage, parts.model, start_rows, counters, options.margins, energy)
+            if shrink is None or not shrink.times:
+                return made
+            return replace(made, shrinks=shrink.times, last_limits=engine.limits)
+
+        journal, counters = None, partial(counters_since, parts.executor, before)
+        ended = EndedSince(number + 1, engine, parts.backend.storage(), options.margins)
+        if kept is not None and number >= 0:
+            journal = kept.journal(ended, counters)
+        if kept is not None and number == 0:
+            head = JournalHead(kept.stub, before_the_run(parts.built.requests, parts.model))
+            kept.keeper.begin(head, isinstance(parts.backend.clock, VirtualClock))
+        engine.on_step = after_each(
+            None if progress is None else partial(progress, repeat=max(number + 1, 0)), journal
+        )
         energy = EnergyMeter(getattr(parts.backend, "nvml", None))
         energy.start()
         began = parts.backend.clock.now()
         try:
-            engine.run(parts.built.requests, parts.workload.concurrency)
+            with nullcontext() if kept is None else kept.watch(engine, runs, so_far):
+                engine.run(parts.built.requests, parts.workload.concurrency)
+            message = trouble_of(engine)
         except KeyboardInterrupt:
             message = "interrupted"
         except Exception as error:
@@ -300,9 +365,9 @@ def _measure(
             parts.snapshots["warm"] = parts.backend.memory()
             continue
         parts.snapshots["peak"] = parts.backend.memory()
-        counters = {name: value - before.get(name, 0) for name, value in parts.executor.counters().items()}
-        storage = parts.backend.storage()
-        runs.append(run_data(engine, storage, parts.model, start_rows, counters, options.margins, used))
+        runs.append(so_far(energy=used))
+        if kept is not None and number >= 0:
+            kept.rest(ended, counters)
         if message is not None:
             return runs, message
     return runs, None

@@ -17,6 +17,7 @@ LAYERS = (
     ("cli",),
     ("capacity",),
     ("run", "matrix"),
+    ("keeping", "testing"),
     ("report",),
     ("plugin",),
     ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),

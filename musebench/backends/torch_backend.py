@@ -17,6 +17,7 @@ from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
 from musebench.backends.torch_compiled import CompiledCall
 from musebench.backends.torch_device import CudaDevice, Stopwatch, open_device
+from musebench.backends.torch_memory import ForwardMemory
 from musebench.backends.torch_options import TorchOptions
 from musebench.backends.torch_output import TorchOutput
 from musebench.backends.torch_program import StepProgram, TransformersCall
@@ -128,9 +129,10 @@ class TorchBackend:
 
         Raises:
             ValueError: an index of the batch is out of its range; nothing was launched.
+            OutOfMemory: the device has no room for the activations.
         """
         program = self._checked(batch)
-        with self._device.active(), torch.inference_mode():
+        with self._device.active(), ForwardMemory(self._device, batch.layout), torch.inference_mode():
             stopwatch = self._device.stopwatch()
             self._apply_edits(program, batch)
             results = program(self._device.upload(batch.buffer), batch.layout)
@@ -179,7 +181,7 @@ class TorchBackend:
     def capture(self, layout: BatchLayout) -> CapturedStep:
         """A CUDA graph of one step of `layout`, valid while the storage's rows stay where they are."""
         graphs, program = self._capturing(), self.program
-        with self._device.active(), torch.inference_mode():
+        with self._device.active(), ForwardMemory(self._device, layout), torch.inference_mode():
             return graphs.capture(program, layout)
 
     def replay(self, graph: CapturedStep, batch: StepBatch) -> TorchOutput:
@@ -190,7 +192,7 @@ class TorchBackend:
             RuntimeError: the graph was dropped, has another layout, or the rows have moved since its capture.
         """
         graphs, program = self._capturing(), self._checked(batch)
-        with self._device.active(), torch.inference_mode():
+        with self._device.active(), ForwardMemory(self._device, batch.layout), torch.inference_mode():
             stopwatch = self._device.stopwatch()
             self._apply_edits(program, batch)
             results = graphs.replay(graph, batch.buffer, batch.layout, self._storage.generation)

@@ -6,6 +6,7 @@ import numpy as np
 
 from musebench.backends.torch_device import Download, Stopwatch
 from musebench.backends.torch_program import FINITE, MARGINS, TOKENS
+from musebench.core.errors import NonFiniteLogits
 
 
 class TorchOutput:
@@ -26,7 +27,7 @@ class TorchOutput:
         """Token ids int32 [rows].
 
         Raises:
-            FloatingPointError: logits of a row that are not finite; names the rows.
+            NonFiniteLogits: logits of a row that are not finite; names the rows.
         """
         results = self._download.wait()[:, : self._rows]
         self.device_seconds = self._stopwatch.seconds()
@@ -34,5 +35,5 @@ class TorchOutput:
             self.margins = results[MARGINS].view(np.float32)
         if not results[FINITE].all():
             broken = np.flatnonzero(results[FINITE] == 0).tolist()
-            raise FloatingPointError(f"the logits of rows {broken} of {self._rows} are not finite")
+            raise NonFiniteLogits(broken, self._rows, results[TOKENS])
         return results[TOKENS]

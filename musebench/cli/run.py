@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from musebench.cli.format import format_option
 from musebench.cli.load import Load, load_options
 from musebench.cli.plugins import pass_registry
 from musebench.plugin.registry import Registry, parse_settings
+
+if TYPE_CHECKING:
+    from musebench.report.schema import Report
 
 
 @click.command("run")
@@ -69,6 +72,27 @@ from musebench.plugin.registry import Registry, parse_settings
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar. Without it: on a terminal."
 )
+@click.option(
+    "--step-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="End a run in which a step takes longer (compilation and capture included), with an incomplete "
+    "report.",
+)
+@click.option(
+    "--on-oom",
+    default="fail",
+    show_default=True,
+    metavar="fail|shrink",
+    help="Out of memory: fail the requests of the step, or go on with half of what a step may hold.",
+)
+@click.option(
+    "--journal/--no-journal",
+    default=None,
+    help="Write what has ended to REPORT.journal during the run, for `musebench recover`. Without it: on a "
+    "real device.",
+)
+@click.option("--trust-remote-code", is_flag=True, help="Run the code that a model's folder brings along.")
 @format_option
 @pass_registry
 @click.pass_context
@@ -78,6 +102,8 @@ def command(
     sets: tuple[str, ...],
     out: Path | None,
     progress: bool | None,
+    journal: bool | None,
+    trust_remote_code: bool,
     form: str,
     workload: str | None,
     slo: tuple[str, ...],
@@ -98,6 +124,7 @@ def command(
       musebench run --device sim:h200 --model llama-3.1-8b --trace trace.csv --arrivals poisson --rate 4
     """
     # torch comes with these; imported here, so that --help stays fast.
+    from musebench.cli.keeping import FileKeeper
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
@@ -112,6 +139,8 @@ def command(
 
         if not str(choices["device"]).startswith("sim:"):
             raise UsageError(f"--explain-step is for simulated devices, not for {choices['device']}")
+    if trust_remote_code:
+        sets = (*sets, "model.trust_remote_code=true")
     load = Load(**{entry.name: choices.pop(entry.name) for entry in fields(Load)})
     settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
     if changes := load.settings():
@@ -119,16 +148,15 @@ def command(
     options = RunOptions(
         load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
     )
-    with shown(progress) as callback:
-        report = run(options, registry, callback)
-    path = files.write(report, out if out is not None else _default_path(report.id))
     checks = [component.make({}) for component in registry.components("check")]
-    click.echo(tables.show(report, form, checks, [explanation(report)] if explain_step else []))
-    click.echo(f"report: {path}", err=True)
-    context.exit(exit_code(report, checks))
 
+    def finish(report: Report, path: Path) -> int:
+        files.write(report, path)
+        click.echo(tables.show(report, form, checks, [explanation(report)] if explain_step else []))
+        click.echo(f"report: {path}", err=True)
+        return exit_code(report, checks)
 
-def _default_path(name: str) -> Path:
-    folder = Path("results")
-    folder.mkdir(exist_ok=True)
-    return folder / f"{name}.json"
+    keeper = FileKeeper(out, journal, finish)
+    with shown(progress) as callback, keeper:
+        report = run(options, registry, callback, keeper)
+    context.exit(keeper.end(report))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+LONGEST_SLEEP = 3600.0
+"""Seconds: longer ones are slept in parts, for the system's sleep has an upper limit."""
+
 
 class HostClock:
     """Seconds since it was made, from the host's monotonic clock."""
@@ -16,7 +19,7 @@ class HostClock:
 
     def sleep_until(self, seconds: float) -> None:
         while (left := seconds - self.now()) > 0:
-            time.sleep(left)
+            time.sleep(min(left, LONGEST_SLEEP))
 
 
 class VirtualClock:

@@ -31,15 +31,19 @@ from musebench.core.waiting import Offered, WaitingLine
 Packer = Callable[..., Packed]
 """`musebench.core.packing.pack`, or a function of the same arguments that leaves contents out."""
 
+NAMED = 4
+"""Most requests that a failure names one by one."""
+
 
 class Engine:
     """Serves requests with one scheduler, pool and executor.
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
-    is called after each commit with the engine. With `overlap` one step may be in flight while the next is
-    planned. `packer` makes the batches of what `table` (of `max_sessions` slots; None: one that keeps all
-    token ids) holds. With `bulk` stretches of equal decodes are taken at once where scheduler, pool and
-    executor can (musebench.core.stretch); `on_step` is then called once a stretch.
+    is called after each commit with the engine; `on_failure` with each step that failed: True means that it
+    may be tried again. With `overlap` one step may be in flight while the next is planned. `packer` makes the
+    batches of what `table` (of `max_sessions` slots; None: one that keeps all token ids) holds. With `bulk`
+    stretches of equal decodes are taken at once where scheduler, pool and executor can
+    (musebench.core.stretch); `on_step` is then called once a stretch.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Engine:
         max_context: int | None = None,
         overlap: bool = False,
         on_step: Callable[[Engine], None] | None = None,
+        on_failure: Callable[[Engine, StepFailed], bool] | None = None,
         packer: Packer = pack,
         table: SequenceTable | None = None,
         bulk: bool = False,
@@ -65,6 +70,7 @@ class Engine:
         self.max_context = max_context
         self.overlap = overlap
         self.on_step = on_step
+        self.on_failure = on_failure
         self.packer = packer
         self.bulk = (
             bulk
@@ -150,13 +156,24 @@ class Engine:
         return self.recorder
 
     def condemn(self, failure: StepFailed) -> None:
-        """End the sequences of a failed step; the step itself was rolled back already."""
+        """End the sequences of a failed step, if `on_failure` has no better idea; the step itself was rolled
+        back already."""
+        if self.on_failure is not None and self.on_failure(self, failure):
+            return
         message = str(failure)
+        self.recorder.failures.append(message)
         condemned = set(failure.sessions)
         self._settle_all()  # what is in flight was launched before the failure, and counts
         for sequence in [*self.running.all(), *self.waiting]:
             if sequence.session in condemned:
                 self._finish(sequence, FinishReason.FAILED, message)
+
+    def narrow(self, limits: Limits) -> None:
+        """Plan within `limits` from here on; who runs beyond them is preempted, the newest first."""
+        self._settle_all()
+        self.limits = limits
+        while len(self.running) > limits.most_sequences and (newest := self.running.newest()):
+            self._preempt(newest)
 
     def step(self) -> None:
         """Launch one step, and commit what is due. Waits for the next arrival when nothing else can be done.
@@ -280,7 +297,7 @@ class Engine:
             except Exception as error:
                 self._dismiss(admitted)
                 self.recorder.failed_steps += 1
-                raise StepFailed(self._steps, _sessions(plan), error) from error
+                raise self._failed(self._steps, plan, error, reserving=True) from error
         flight = Flight(plan, self._steps, start, waiting_before, running_before)
         flight.admitted = admitted
         pool = self.pool
@@ -291,7 +308,7 @@ class Engine:
         except Exception as error:
             self._rollback(flight)
             self._torn = True
-            raise StepFailed(flight.step, _sessions(plan), error) from error
+            raise self._failed(flight.step, plan, error) from error
         self._steps += 1
         flight.launched = self.clock.now()
         return flight
@@ -317,12 +334,15 @@ class Engine:
                 blocked, FinishReason.FAILED, f"request {blocked.request.id!r}: pool is full: {full}"
             )
             return
-        self.running.remove(newest)
-        self._vacate(newest)
-        newest.phase = Phase.WAITING
-        newest.preemptions += 1
+        self._preempt(newest)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._vacate(sequence)
+        sequence.phase = Phase.WAITING
+        sequence.preemptions += 1
         self.recorder.preemptions += 1
-        self._requeue(newest)
+        self._requeue(sequence)
 
     def _requeue(self, sequence: Sequence) -> None:
         """Let a sequence that was admitted before wait ahead of those that were not, the oldest first."""
@@ -425,7 +445,7 @@ class Engine:
                 self._rollback(after)
             self._rollback(flight)
             self._take_back_row(flight.step)
-            raise StepFailed(flight.step, _sessions(flight.plan), error) from error
+            raise self._failed(flight.step, flight.plan, error) from error
         past = end is not None
         end = self.clock.now() if end is None else end
         table, now = self.table, end - self._origin
@@ -478,6 +498,23 @@ class Engine:
         if self.on_step is not None and not past:
             self.on_step(self)
 
+    def _failed(self, step: int, plan: StepPlan, error: Exception, reserving: bool = False) -> StepFailed:
+        """The failure of a step: of all that was in it, or of those whom the error blames."""
+        prefill = plan.tokens - len(plan.decodes)
+        everybody = plan.sequences()
+        names = ", ".join(repr(sequence.request.id) for sequence in everybody[:NAMED])
+        more = f" and {len(everybody) - NAMED:,} more" if len(everybody) > NAMED else ""
+        return StepFailed(
+            step,
+            getattr(error, "sessions", None) or [sequence.session for sequence in everybody],
+            error,
+            f"executor {self.executor.name!r}, {len(plan.decodes):,} decodes and {prefill:,} prefill tokens, "
+            f"of requests {names}{more}",
+            prefill,
+            plan.slices,
+            reserving,
+        )
+
     def _take_back_row(self, step: int) -> None:
         """Steps from `step` on were launched and not committed: the next one takes that row, and with it the
         growths that they caused, which stay."""
@@ -511,6 +548,7 @@ class Engine:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         sequence.phase = Phase.FINISHED
+        self.recorder.ended.append(sequence)
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
@@ -525,7 +563,3 @@ class Engine:
             last = int(sequence.rest_steps[-1])
             if 0 <= last < len(self.recorder.steps):
                 sequence.last_token_seconds = self.recorder.steps[last].end
-
-
-def _sessions(plan: StepPlan) -> list[int]:
-    return [sequence.session for sequence in plan.sequences()]

@@ -6,6 +6,8 @@ the limit and the way out, and the command line prints it without a traceback an
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class MusebenchError(Exception):
     """A mistake of the user, or a limit that the user can move."""
@@ -37,24 +39,63 @@ class PoolFull(Exception):
 
 
 class OutOfMemory(Exception):
-    """A storage could not grow: its rows, addresses and contents are as before."""
+    """A storage could not grow, or a forward had no room: rows, addresses and contents are as before.
 
-    def __init__(self, needed_bytes: int, free_bytes: int | None, what: str) -> None:
+    `needed_bytes` None: nobody said how much was asked for.
+    """
+
+    def __init__(self, needed_bytes: int | None, free_bytes: int | None, what: str) -> None:
         free = "unknown" if free_bytes is None else f"{free_bytes:,}"
-        super().__init__(f"{what} needs {needed_bytes:,} bytes; {free} are free")
+        needed = "more bytes than there are" if needed_bytes is None else f"{needed_bytes:,} bytes"
+        super().__init__(f"{what} needs {needed}; {free} are free")
         self.needed_bytes = needed_bytes
         self.free_bytes = free_bytes
         self.what = what
 
 
+class NonFiniteLogits(FloatingPointError):
+    """Logits hold NaN or infinity in these `rows` of a forward's `count`; nothing can be sampled from them.
+
+    `tokens` are those of all rows, int32 [count]: the other rows' are right. `sessions` are the sequences
+    whose rows they are, once somebody who knows has filled them in (`blame`).
+    """
+
+    def __init__(self, rows: list[int], count: int, tokens: Any) -> None:
+        super().__init__(f"the logits of rows {rows} of {count} are not finite")
+        self.rows = rows
+        self.tokens = tokens
+        self.sessions: list[int] = []
+
+    def blame(self, sessions: list[int], names: list[str]) -> NonFiniteLogits:
+        """Itself, naming the sequences by their requests."""
+        self.sessions = sessions
+        self.args = (f"the logits of request {' and '.join(map(repr, names))} are not finite",)
+        return self
+
+
 class StepFailed(Exception):
     """A step raised. It was rolled back: no sequence advanced and no cell was lost.
 
-    `step` is its index, `sessions` the ids of the sequences that were in it; the cause is chained.
+    `step` is its index, `sessions` the ids of the sequences that the failure ends, `running` what was in it,
+    in words; the cause is chained. `prefill_tokens` and `slices` are its plan's, and `reserving` says that it
+    failed before anything was launched, for want of rows.
     """
 
-    def __init__(self, step: int, sessions: list[int], cause: BaseException) -> None:
-        super().__init__(f"step {step} with sessions {sessions} failed: {type(cause).__name__}: {cause}")
+    def __init__(
+        self,
+        step: int,
+        sessions: list[int],
+        cause: BaseException,
+        running: str = "",
+        prefill_tokens: int = 0,
+        slices: int = 0,
+        reserving: bool = False,
+    ) -> None:
+        what = running or f"sessions {sessions}"
+        super().__init__(f"step {step} ({what}) failed: {type(cause).__name__}: {cause}")
         self.step = step
         self.sessions = sessions
         self.cause = cause
+        self.prefill_tokens = prefill_tokens
+        self.slices = slices
+        self.reserving = reserving

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from musebench.core.errors import NonFiniteLogits
 from musebench.core.packing import Packed
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import StepOutput
@@ -111,6 +112,7 @@ class Flight:
         if plan.prefills:
             more = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
             slots = np.concatenate([slots, more])
+        self._entered = slots
         table = (plan.decodes[0] if plan.decodes else plan.prefills[0].sequence).table
         self.computed = table.computed[slots]
         self.lengths = table.length[slots]
@@ -150,15 +152,21 @@ class Flight:
             self.positions = np.concatenate([packed.positions for packed in self._packed])
 
     def wait(self) -> np.ndarray:
-        """Sampled token ids int32 [R], when the device is done."""
+        """Sampled token ids int32 [R], when the device is done.
+
+        Raises:
+            NonFiniteLogits: of rows that count; names their requests.
+        """
         if len(self._outputs) == 1:  # as nearly always
             (output,), (packed,) = self._outputs, self._packed
-            tokens = output.wait()
+            tokens = self._tokens(packed, output)
             if len(tokens) != packed.batch.rows:
                 raise RuntimeError(f"{len(tokens)} tokens came back for {packed.batch.rows} logit rows")
             self.device_seconds, self.margins = output.device_seconds, output.margins
             return tokens
-        parts = [output.wait() for output in self._outputs]
+        parts = [
+            self._tokens(packed, output) for packed, output in zip(self._packed, self._outputs, strict=True)
+        ]
         for packed, part in zip(self._packed, parts, strict=True):
             if len(part) != packed.batch.rows:
                 raise RuntimeError(f"{len(part)} tokens came back for {packed.batch.rows} logit rows")
@@ -169,6 +177,22 @@ class Flight:
         if all(margin is not None for margin in margins):
             self.margins = np.concatenate([margin for margin in margins if margin is not None])
         return np.concatenate(parts)
+
+    def _tokens(self, packed: Packed, output: StepOutput) -> np.ndarray:
+        try:
+            return output.wait()
+        except NonFiniteLogits as error:
+            slots = set(packed.slots[error.rows].tolist()) - self._dropped
+            if not slots:  # of sequences that ended meanwhile: nobody reads them
+                return np.asarray(error.tokens, np.int32)
+            blamed = [
+                sequence
+                for slot, sequence in zip(self._entered.tolist(), self.sequences, strict=True)
+                if slot in slots
+            ]
+            raise error.blame(
+                [sequence.session for sequence in blamed], [sequence.request.id for sequence in blamed]
+            ) from None
 
     def drop(self, slot: int) -> None:
         """Ignore what this step made for a slot whose sequence ended before."""

@@ -23,12 +23,15 @@ class GrowthRecord:
 
 @dataclass
 class Recorder:
-    """`steps` in order of commit, `growths`, all `sequences` in order of submission, and the margins of
-    the two largest logits by session where they were asked for."""
+    """`steps` in order of commit, `growths`, all `sequences` in order of submission and, in `ended`, in the
+    order in which they ended, and the margins of the two largest logits by session where they were asked
+    for. `failures` are the texts of steps that failed and ended sequences."""
 
     steps: StepLog = field(default_factory=StepLog)
     growths: list[GrowthRecord] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
+    ended: list[Sequence] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     margins: dict[int, dict[int, float]] = field(default_factory=dict)
     preemptions: int = 0
     failed_steps: int = 0

@@ -103,6 +103,13 @@ class StepLog(Sequence[StepRecord]):
         counts = {name: np.array([programs.get(name, 0) for programs in self._mixes]) for name in names}
         return {name: counts[name][mix] for name in names}
 
+    def since(self, first: int) -> StepLog:
+        """The steps from row `first` on."""
+        made = StepLog()
+        for place in range(first, len(self)):
+            made.append(self[place])
+        return made
+
     @overload
     def __getitem__(self, index: int) -> StepRecord: ...
     @overload

@@ -17,6 +17,9 @@ from musebench.models.loading import LoadMeter, ready, sha256_of, stop_tokens, t
 from musebench.models.source import Model
 from musebench.models.tokenizer import TransformersTokenizer
 
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
+"""Any of these says that a folder means to have a tokenizer."""
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
@@ -72,7 +75,12 @@ class DirectorySource:
                 inner = transformers.AutoTokenizer.from_pretrained(
                     folder, trust_remote_code=self.options.trust_remote_code
                 )
-            except (OSError, ValueError, KeyError, AttributeError):
+            except Exception as error:  # each format has its own
+                if there := [name for name in TOKENIZER_FILES if (folder / name).exists()]:
+                    raise InputError(
+                        f"{folder / there[0]}: the tokenizer cannot be loaded: {_line(error)}; mend it, or "
+                        "take the tokenizer's files away for workloads of drawn tokens"
+                    ) from error
                 inner = None
         stops = stop_tokens(module.generation_config, module.config)
         return Model(

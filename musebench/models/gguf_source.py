@@ -59,7 +59,10 @@ class GGUFSource:
             except Exception as error:
                 raise InputError(f"{path} cannot be loaded: {_line(error)}") from error
         with meter.part("tokenizer"):
-            inner = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+            try:
+                inner = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+            except Exception as error:
+                raise InputError(f"{path}: its tokenizer cannot be loaded: {_line(error)}") from error
         stops = stop_tokens(module.generation_config, module.config)
         if not stops and inner.eos_token_id is not None:
             stops = (int(inner.eos_token_id),)

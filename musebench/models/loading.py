@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from musebench.core.errors import UnsupportedError
+from musebench.core.errors import InputError, UnsupportedError
 from musebench.core.facts import ModelFacts
 
 
@@ -72,11 +72,20 @@ def ready(module: Any, facts: ModelFacts) -> ModelFacts:
 
 
 def stop_tokens(*configs: Any) -> tuple[int, ...]:
-    """The end-of-text ids of the first config that names any."""
+    """The end-of-text ids of the first config that names any.
+
+    Raises:
+        InputError: it names something else.
+    """
     for config in configs:
         ids = getattr(config, "eos_token_id", None)
         if ids is not None:
-            return tuple(int(one) for one in (ids if isinstance(ids, list | tuple) else [ids]))
+            listed = ids if isinstance(ids, list | tuple) else [ids]
+            if not all(type(one) is int for one in listed):
+                raise InputError(
+                    f"the model's eos_token_id is {ids!r:.80}; a whole number or a list is wanted"
+                )
+            return tuple(listed)
     return ()
 
 

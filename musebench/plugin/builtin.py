@@ -117,6 +117,7 @@ def register_commands(register: Register) -> None:
     for name, summary in (
         ("run", "Run a workload and report what it cost and whether its tokens are right."),
         ("capacity", "Find the highest rate at which a simulated device keeps its objectives."),
+        ("recover", "Make a report of the journal of a run that was cut off."),
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),

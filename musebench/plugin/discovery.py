@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -23,15 +24,16 @@ def installed() -> list[Found]:
     try:
         made = [_found(entry) for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)]
     except Exception:  # some package's list is malformed, which stops them all: ask each package alone
-        made = _one_by_one()
+        made = of(metadata.distributions())
     return sorted(
         made, key=lambda found: (found.package, found.version, found.entry.name if found.entry else "")
     )
 
 
-def _one_by_one() -> list[Found]:
+def of(distributions: Iterable[metadata.Distribution]) -> list[Found]:
+    """The entry points of each distribution, asked alone: a malformed one is an error of its own."""
     made: dict[str, list[Found]] = {}
-    for distribution in metadata.distributions():
+    for distribution in distributions:
         package, version = _facts(distribution)
         if package in made:  # further down the import path: hidden by the first
             continue
@@ -39,9 +41,16 @@ def _one_by_one() -> list[Found]:
             entries = distribution.entry_points.select(group=ENTRY_POINT_GROUP)
             made[package] = [_found(entry) for entry in entries]
         except Exception as error:
-            concerns_us = f"[{ENTRY_POINT_GROUP}]" in (distribution.read_text("entry_points.txt") or "")
-            made[package] = [Found(package, version, error=error)] if concerns_us else []
+            made[package] = [Found(package, version, error=error)] if _concerns_us(distribution) else []
     return [found for each in made.values() for found in each]
+
+
+def _concerns_us(distribution: metadata.Distribution) -> bool:
+    """Whether a list of entry points that cannot be read names our group; one that is no text may."""
+    try:
+        return f"[{ENTRY_POINT_GROUP}]" in (distribution.read_text("entry_points.txt") or "")
+    except Exception:
+        return True
 
 
 def _found(entry: metadata.EntryPoint) -> Found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pluggy
@@ -19,6 +20,8 @@ from musebench.plugin import builtin, discovery, hookspecs
 from musebench.plugin.component import Component
 
 STRICT_VARIABLE = "MUSEBENCH_STRICT_PLUGINS"
+TESTING_VARIABLE = "MUSEBENCH_TESTING"
+TESTING_PLUGIN = "musebench.testing.faults"
 UNSETTABLE_KINDS = ("command",)
 """Kinds whose components take no `--set`."""
 
@@ -62,11 +65,15 @@ class Registry:
     def installed(cls, on_problem: Callable[[Problem], None] | None = None) -> Registry:
         """The built-in components and those of every installed package with the entry point.
 
-        Strict when the environment sets `MUSEBENCH_STRICT_PLUGINS` to anything but 0.
+        Strict when the environment sets `MUSEBENCH_STRICT_PLUGINS` to anything but 0; with planted faults
+        (musebench.testing) when it sets `MUSEBENCH_TESTING` so.
         """
         strict = os.environ.get(STRICT_VARIABLE, "") not in ("", "0")
         registry = cls(strict=strict, on_problem=on_problem)
         registry.add(builtin, "musebench", musebench.__version__)
+        if os.environ.get(TESTING_VARIABLE, "") not in ("", "0"):
+            # By name: the planted faults are above this layer, and no part of a normal run.
+            registry.add(import_module(TESTING_PLUGIN), "musebench", musebench.__version__)
         for found in discovery.installed():
             registry._load(found)
         return registry
@@ -199,7 +206,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
         if kind not in kinds:
             raise UsageError(f"--set {text!r}: there is no kind {kind!r} to set; {nearest(kind, kinds)}")
         if option in settings.setdefault(kind, {}):
-            raise UsageError(f"--set {kind}.{option} is given twice; give it once")
+            name = f"{kind}.{option}" if option.isprintable() else repr(f"{kind}.{option}")
+            raise UsageError(f"--set {name} is given twice; give it once")
         settings[kind][option] = value.strip()
     return settings
 

@@ -19,6 +19,9 @@ import numpy as np
 
 from musebench.report.column import Column
 
+MOST_BITS = 512
+"""Of a whole number: what is computed from such ones still fits a float."""
+
 _NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null",
     list: "a list", dict: "an object",
@@ -84,7 +87,7 @@ def decode(hint: Any, data: Any, place: str = "") -> Any:
         if not isinstance(data, dict):
             raise _wrong(data, "an object", place)
         inner = typing.get_args(hint)[1]
-        return {key: decode(inner, entry, f"{place}.{key}") for key, entry in data.items()}
+        return {key: decode(inner, entry, f"{place}.{_key(key)}") for key, entry in data.items()}
     if dataclasses.is_dataclass(hint):
         return _record(typing.cast(type, hint), data, place)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -97,7 +100,7 @@ def decode(hint: Any, data: Any, place: str = "") -> Any:
         return _number(data, place)
     if type(data) is not hint:
         raise _wrong(data, _NAMES[hint], place)
-    return data
+    return _held(data, place) if hint is int else data
 
 
 def _record(kind: type, data: Any, place: str) -> Any:
@@ -108,7 +111,7 @@ def _record(kind: type, data: Any, place: str) -> Any:
     dot = f"{place}." if place else ""
     for key in data:
         if key not in entries:
-            raise Mismatch(f"{dot}{key} is not known; {place or 'a report'} has {', '.join(entries)}")
+            raise Mismatch(f"{dot}{_key(key)} is not known; {place or 'a report'} has {', '.join(entries)}")
     made = {}
     for name, entry in entries.items():
         if name in data:
@@ -137,11 +140,22 @@ def _column(inner: Any, data: list[Any], place: str) -> list[Any]:
             raise _wrong(
                 data[index], " or ".join(sorted(_NAMES[kind] for kind in kinds)), f"{place}[{index}]"
             )
+        if int in kinds:
+            numbers = [entry for entry in data if entry is not None] if optional else data
+            for number in (min(numbers, default=0), max(numbers, default=0)):
+                _held(number, place)
         return data
     return [
         None if entry is None and optional else _number(entry, f"{place}[{index}]")
         for index, entry in enumerate(data)
     ]
+
+
+def _held(number: int, place: str) -> int:
+    """A whole number that everything behind can count with."""
+    if number.bit_length() > MOST_BITS:
+        raise Mismatch(f"{place} has a number of {number.bit_length():,} bits; at most {MOST_BITS} are taken")
+    return number
 
 
 def _number(data: Any, place: str) -> float:
@@ -159,11 +173,18 @@ def _number(data: Any, place: str) -> float:
 def _free(data: Any, place: str) -> Any:
     if isinstance(data, float) and not math.isfinite(data):
         raise Mismatch(f"{place} is not a finite number")
+    if type(data) is int:
+        return _held(data, place)
     if isinstance(data, list):
         return [_free(entry, f"{place}[{index}]") for index, entry in enumerate(data)]
     if isinstance(data, dict):
-        return {key: _free(entry, f"{place}.{key}") for key, entry in data.items()}
+        return {key: _free(entry, f"{place}.{_key(key)}") for key, entry in data.items()}
     return data
+
+
+def _key(key: str) -> str:
+    """A key as a place in a message shows it: as it is when it is a short word, else quoted and cut."""
+    return key if len(key) <= 40 and key.isascii() and key.isprintable() else ascii(key[:40])
 
 
 def _wrong(data: Any, wanted: str, place: str) -> Mismatch:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from musebench.core.plan import Limits
 from musebench.core.request import FinishReason
 from musebench.report.codec import Mismatch
 from musebench.report.column import Column
@@ -205,7 +206,8 @@ class PoolData:
 @dataclass(frozen=True)
 class RunData:
     """The raw data of one repeat. `energy_joules` is the device's over the run, or None with a reason;
-    `counters` are the executor's over this run (replays, fallbacks, ...)."""
+    `counters` are the executor's over this run (replays, fallbacks, ...). `shrinks` counts how often the
+    limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was."""
 
     requests: RequestColumns
     steps: StepColumns
@@ -213,6 +215,8 @@ class RunData:
     energy_joules: float | None = None
     energy_reason: str | None = None
     counters: dict[str, Any] = field(default_factory=dict)
+    shrinks: int = 0
+    last_limits: Limits | None = None
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from collections.abc import Sequence as Ordered
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,13 @@ from musebench.core.counted import CountedTable, StepRuns, expand
 from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
-from musebench.core.request import Request
-from musebench.core.sequence import Sequence
+from musebench.core.request import FinishReason, Request
+from musebench.core.sequence import Sequence, SequenceTable
 from musebench.core.steplog import COUNTS, SECONDS
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
+from musebench.report.journal import EndedColumns, JournalEntry
 
 NOT_MEASURED = Energy(None)
 
@@ -33,33 +36,126 @@ def run_data(
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
     the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
-    recorder, pool = engine.recorder, engine.pool
-    growths = recorder.growths
+    recorder = engine.recorder
     return RunData(
         requests=_request_columns(recorder, model, margins, isinstance(engine.table, CountedTable)),
         steps=_step_columns(recorder),
-        pool=PoolData(
-            policy=pool.name,
-            capacity=pool.capacity,
-            cell_bytes=storage.cell_bytes,
-            start_rows=start_rows,
-            bytes=storage.bytes,
-            most_in_use=pool.most_in_use,
-            refusals=int(pool.counters().get("refusals", 0)),
-            preemptions=recorder.preemptions,
-            growths=GrowthColumns.of(
-                step=[growth.step for growth in growths],
-                rows=[growth.rows for growth in growths],
-                bytes=[growth.bytes for growth in growths],
-                copied_bytes=[growth.resize.copied_bytes for growth in growths],
-                seconds=[growth.resize.seconds for growth in growths],
-                peak_bytes=[growth.resize.peak_bytes for growth in growths],
-            ),
-            counters=dict(pool.counters()),
-        ),
+        pool=_pool_data(engine, storage, start_rows),
         energy_joules=energy.joules,
         energy_reason=energy.reason,
         counters=dict(counters),
+    )
+
+
+class EndedSince:
+    """What a run has added since last asked, for its journal (musebench.report.journal)."""
+
+    def __init__(self, run: int, engine: Engine, storage: Storage, margins: bool) -> None:
+        self.run = run
+        self._engine = engine
+        self._storage = storage
+        self._margins = margins
+        self._start_rows = storage.rows
+        self._pool: PoolData | None = None
+        self._ended = self._steps = 0
+
+    @property
+    def anything(self) -> bool:
+        """Whether a request has ended since."""
+        return len(self._engine.recorder.ended) > self._ended
+
+    def take(self, counters: Mapping[str, int | float]) -> JournalEntry:
+        """It; `counters` are the executor's over the run."""
+        recorder = self._engine.recorder
+        added = Recorder(steps=recorder.steps.since(self._steps))
+        requests = self._columns(recorder, recorder.ended[self._ended :])
+        self._steps, self._ended = len(recorder.steps), len(recorder.ended)
+        return JournalEntry(
+            run=self.run,
+            requests=requests,
+            steps=_step_columns(added),
+            pool=self._pool_now(),
+            counters=dict(counters),
+        )
+
+    def _pool_now(self) -> PoolData:
+        """The pool's numbers. Its bytes change with growths only, and cost time to ask for."""
+        engine, known = self._engine, self._pool
+        if known is None or len(known.growths) != len(engine.recorder.growths):
+            self._pool = _pool_data(engine, self._storage, self._start_rows)
+            return self._pool
+        counters = engine.pool.counters()
+        return replace(
+            known,
+            most_in_use=engine.pool.most_in_use,
+            refusals=int(counters.get("refusals", 0)),
+            preemptions=engine.recorder.preemptions,
+            counters=dict(counters),
+        )
+
+    def _columns(self, recorder: Recorder, ended: list[Sequence]) -> EndedColumns:
+        made = [one.generated_tokens() for one in ended]
+        margins = None
+        if self._margins:
+            margins = [
+                recorder.margins.get(one.session, {}).get(place)
+                for one, tokens in zip(ended, made, strict=True)
+                for place in range(len(tokens))
+            ]
+        return EndedColumns(
+            row=[one.session for one in ended],  # sessions are issued in the order of the requests
+            scheduled_seconds=[one.scheduled_seconds for one in ended],
+            first_token_seconds=[one.first_token_seconds for one in ended],
+            last_token_seconds=[one.last_token_seconds for one in ended],
+            finish_seconds=[one.finish_seconds for one in ended],
+            generated_tokens=[len(tokens) for tokens in made],
+            finish_reason=[FinishReason(one.finish_reason or "") for one in ended],
+            message=[one.message for one in ended],
+            preemptions=[one.preemptions for one in ended],
+            token_ids=[token for tokens in made for token in tokens],
+            token_steps=[
+                step
+                for one, tokens in zip(ended, made, strict=True)
+                if one.rest_steps is not None
+                for step in _steps_of(one)[: len(tokens)].tolist()
+            ],
+            margins=margins,
+        )
+
+
+def _steps_of(sequence: Sequence) -> np.ndarray:
+    """Rows of the steps that made its tokens."""
+    steps = sequence.rest_steps
+    return expand([steps]) if isinstance(steps, StepRuns) else np.asarray(steps)
+
+
+def before_the_run(requests: Ordered[Request], model: Model) -> RequestColumns:
+    """The columns of requests of which none has been served yet."""
+    table = SequenceTable(0)
+    sequences = [Sequence(session, request, table) for session, request in enumerate(requests)]
+    return _request_columns(Recorder(sequences=sequences), replace(model, tokenizer=None), False, False)
+
+
+def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
+    pool, growths = engine.pool, engine.recorder.growths
+    return PoolData(
+        policy=pool.name,
+        capacity=pool.capacity,
+        cell_bytes=storage.cell_bytes,
+        start_rows=start_rows,
+        bytes=storage.bytes,
+        most_in_use=pool.most_in_use,
+        refusals=int(pool.counters().get("refusals", 0)),
+        preemptions=engine.recorder.preemptions,
+        growths=GrowthColumns.of(
+            step=[growth.step for growth in growths],
+            rows=[growth.rows for growth in growths],
+            bytes=[growth.bytes for growth in growths],
+            copied_bytes=[growth.resize.copied_bytes for growth in growths],
+            seconds=[growth.resize.seconds for growth in growths],
+            peak_bytes=[growth.resize.peak_bytes for growth in growths],
+        ),
+        counters=dict(pool.counters()),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,8 @@ class Row:
     `unit` is one of "s", "bytes", "J", "W", "percent", "count", "/s" (a rate), "tokens/J", "x",
     "share" (of 1) and "" (text).
     `speed` says that an INVALID report's values in it are struck out. `changes`, where there are any, are
-    percents against the baseline, a value each.
+    percents against the baseline, a value each. What is not finite (a sum of numbers near the largest there
+    are) is missing: None.
     """
 
     name: str
@@ -43,6 +45,11 @@ class Row:
     values: tuple[Value, ...]
     speed: bool = False
     changes: tuple[float | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
+            finite = (None if isinstance(v, float) and not math.isfinite(v) else v for v in self.values)
+            object.__setattr__(self, "values", tuple(finite))
 
 
 @dataclass(frozen=True)

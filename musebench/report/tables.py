@@ -152,9 +152,23 @@ def steps(report: Report) -> Table:
         ),
         Row("device time", "s", (total.device_seconds,), speed=True),
         Row("host time", "s", (total.host_seconds,), speed=True),
+        *_shrinks(report),
         *(Row(f"executor: {name}", "count", (count,)) for name, count in sorted(counters.items())),
     ]
     return Table("steps", ("value",), tuple(rows))
+
+
+def _shrinks(report: Report) -> list[Row]:
+    """What a run went on with after it was out of memory; nothing where none was."""
+    shrunk = [run for run in report.runs if run.shrinks]
+    limits = [run.last_limits for run in shrunk if run.last_limits is not None]
+    if not shrunk:
+        return []
+    return [
+        Row("out of memory: limits halved", "count", (sum(run.shrinks for run in shrunk),)),
+        Row("most sequences then", "count", (min((one.most_sequences for one in limits), default=None),)),
+        Row("most tokens of a step then", "count", (min((one.most_tokens for one in limits), default=None),)),
+    ]
 
 
 def pool(report: Report) -> Table:

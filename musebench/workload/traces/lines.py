@@ -52,11 +52,24 @@ def check_start(path: Path, head: bytes) -> None:
 
 
 def csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(number of its first line, fields) of each record of a CSV file, blank lines left out."""
-    lines = open_lines(path)
-    reader = csv.reader(text for _, text in lines)
+    """(number of its first line, fields) of each record of a CSV file, blank lines left out.
+
+    Raises:
+        InputError: no CSV, or a record whose lines together have more than `MOST_LINE` characters.
+    """
+    start, taken = 1, 0  # of the record that is being read: its first line, and its characters so far
+
+    def texts() -> Iterator[str]:
+        nonlocal taken
+        for _, text in open_lines(path):
+            taken += len(text)
+            if taken > MOST_LINE:
+                raise InputError(f"{path} row {start} has a record of more than {MOST_LINE:,} characters")
+            yield text
+
+    reader = csv.reader(texts())
     while True:
-        start = reader.line_num + 1
+        start, taken = reader.line_num + 1, 0
         try:
             record = next(reader, None)
         except csv.Error as error:
