@@ -58,8 +58,9 @@ def register_pools(register: Register) -> None:
     """Register pool policies: `factory(options, bounds, storage)` -> `musebench.core.protocols.Pool`.
 
     Simulated runs take many equal decodes at once where a pool says for how long (`lasting` and
-    `reserve_steps`, musebench.core.stretch); any other is stepped. A class may name in its attribute `Counted`
-    one of the same policy that only counts cells, which a simulated run uses instead: nobody reads its cells.
+    `reserve_steps`, musebench.core.stretch); any other is stepped. A class may name in its attribute
+    `Counted` one of the same policy that only counts cells, which a simulated run uses instead: nobody reads
+    its cells.
     """
 
 
