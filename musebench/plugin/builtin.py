@@ -107,5 +107,6 @@ def register_commands(register: Register) -> None:
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),
+        ("explain", "Show where the time of one step goes on a simulated device."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)
