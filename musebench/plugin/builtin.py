@@ -108,5 +108,6 @@ def register_commands(register: Register) -> None:
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),
         ("explain", "Show where the time of one step goes on a simulated device."),
+        ("profile", "Measure a device for simulation, or show the profiles there are."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)

@@ -110,7 +110,7 @@ class ModelWork:
         """Operations that a forward launches one by one (an eager all-reduce counts as one)."""
         facts = self.facts
         products = 1 + facts.layers * sum(count for count, *_ in self._product_shapes(program))
-        small = facts.layers * self._small_kernels(program) + FIRST_AND_LAST[program.fused] + 1
+        small = facts.layers * self.small_kernels(program) + FIRST_AND_LAST[program.fused] + 1
         return products + small + facts.layers + (2 * facts.layers + 1) * (self.devices > 1)
 
     @property
@@ -156,8 +156,8 @@ class ModelWork:
         )
         return [*shapes, (1, "down", inner, facts.hidden)]
 
-    def _small_kernels(self, program: Program) -> int:
-        """Of one layer, products, attention and all-reduce left out."""
+    def small_kernels(self, program: Program) -> int:
+        """Of one layer: products, attention and all-reduce left out."""
         return sum(kernels for _, _, kernels in self._small_shapes(program)) + (
             MOE_KERNELS[program.fused] if self.facts.experts else 0
         )

@@ -114,6 +114,15 @@ def open_profile(text: str) -> Profile:
     )
 
 
+def profile_of(tree: Mapping[str, Any]) -> Profile:
+    """The profile of a tree as a file has it.
+
+    Raises:
+        InputError: it cannot be read as a profile; names the key.
+    """
+    return _made(tree, Path("profile"))
+
+
 def _measured_files() -> dict[str, Path]:
     return {path.stem: path for path in FOLDER.glob("*.json") if path.stem not in ("datasheets", "defaults")}
 

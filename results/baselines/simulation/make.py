@@ -28,8 +28,8 @@ INTRODUCTION = """\
 # The cost model against measurements
 
 Every prediction here is made from shapes and a datasheet profile, in closed form, and nothing was fitted to
-the rows that are predicted. The efficiencies in `musebench/backends/simulated/profiles/defaults.json` come from
-other measurements: Vidur's tables of single products and all-reduces, and an H200. Written by
+the rows that are predicted. The efficiencies in `musebench/backends/simulated/profiles/defaults.json` come
+from other measurements: Vidur's tables of single products and all-reduces, and an H200. Written by
 
     PYTHONPATH=. python3 results/baselines/simulation/make.py ../shared/data
 
