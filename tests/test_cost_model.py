@@ -305,10 +305,11 @@ def test_every_step_has_a_host_term():
 
 
 def test_the_copy_of_a_growth_is_linear_beyond_its_launches():
-    made = costs(device="h200")
-    small, large = made.copy_seconds(1 << 20), made.copy_seconds(16 << 30)
-    assert small == pytest.approx(64 * 22e-6)
-    assert large == pytest.approx(2 * (16 << 30) / 4.25e12 + 2.5e-4)
+    made = costs()
+    copies = made.profile.bandwidth * made.profile.copy_share
+    assert made.copy_seconds(0) == 2 * 32 * made.profile.launch.eager_seconds
+    large = made.copy_seconds(16 << 30)
+    assert large == pytest.approx(2 * (16 << 30) / copies + made.profile.copy_seconds)
 
 
 def test_activations_grow_with_tokens_and_logits_with_rows():

@@ -61,6 +61,7 @@ def test_everything_was_measured_and_names_its_source(measured):
     ]
     assert measured["attention"][0]["head_dim"] == 64
     assert measured["launch"]["eager_seconds"] > 0
+    assert measured["launch"]["replay_seconds"] > 0
     assert measured["small"]["bandwidth"] > 0
     assert 0 < measured["copy_share"] <= 1
     assert measured["host"] == {"step_seconds": 1e-4, "sequence_seconds": 1e-6, "token_seconds": 0.0}

@@ -116,8 +116,8 @@ def measure_device(
 ) -> dict[str, Any]:
     """The tree of a measured profile.
 
-    `open_model` opens a Llama of that many layers on the device; `host` gives the host's work of a step that
-    takes that many seconds to launch.
+    `open_model` opens a Llama of that many layers on the device; `host` gives the host's work of a step of
+    the larger of the two models, which takes that many seconds to launch.
 
     Raises:
         UnsupportedError: no such device, or a dtype that torch does not run there.
@@ -163,7 +163,8 @@ def measure_device(
         "small": {"seconds": 0.0, "bandwidth": small_bandwidth},
         "host": {"step_seconds": 0.0, "sequence_seconds": 0.0, "token_seconds": 0.0},
         "launch": {
-            "eager_seconds": 0.0, "compiled_seconds": 0.0, "replay_seconds": 0.0, "capture_seconds": 0.0,
+            "eager_seconds": 0.0, "compiled_seconds": 0.0, "replay_seconds": 0.0,
+            "replay_operation_seconds": 0.0, "capture_seconds": 0.0,
             "capture_launches": CAPTURE_LAUNCHES,
         },
         "copy_seconds": 0.0,
@@ -173,17 +174,18 @@ def measure_device(
     }  # fmt: skip
     errors = sorted(curve_errors(curve, bandwidth, rates))
     tree["sources"] = _sources(conditions, dtype, len(points), errors[len(errors) // 2], links)
-    _add_steps(tree, device, sizes, open_model, say)
+    replayed = _add_steps(tree, device, sizes, open_model, say)
     say("host work of steps")
-    line = host(tree["launch"]["replay_seconds"])
+    line = host(replayed)
     tree["host"] |= {"step_seconds": line.step_seconds, "sequence_seconds": line.sequence_seconds}
     return tree
 
 
 def _add_steps(
     tree: dict[str, Any], device: str, sizes: Sizes, open_model: Callable[[int], Model], say: Say
-) -> None:
-    """Launches, replays, captures and growths of two models; what their layers differ by is a layer's."""
+) -> float:
+    """Launches, replays, captures and growths of two models; what their layers differ by is a layer's.
+    Returns the host's seconds to launch a step of the larger one."""
     times: list[StepTimes] = []
     growths: list[GrowthTime] = []
     facts: list[ModelFacts] = []
@@ -210,7 +212,12 @@ def _add_steps(
         if large.compiled_host is None
         else large.compiled_host / works[1].launches(PROGRAMS["compiled"])
     )
-    launch["replay_seconds"] = large.eager_host if large.replay_host is None else large.replay_host
+    if small.replay_host is None or large.replay_host is None:
+        launch["replay_seconds"] = large.eager_host
+    else:
+        each = max(0.0, large.replay_host - small.replay_host) / operations
+        launch["replay_operation_seconds"] = each
+        launch["replay_seconds"] = max(0.0, large.replay_host - each * works[1].launches(PROGRAMS["graph"]))
     if large.capture is not None:
         launch["capture_seconds"] = max(0.0, large.capture - CAPTURE_LAUNCHES * large.eager_host)
     # A layer's products and attention are known; what is left of it are small kernels.
@@ -226,6 +233,7 @@ def _add_steps(
     fixed, slope = fit_line([2.0 * each.copied_bytes for each in growths], [each.seconds for each in growths])
     tree["copy_seconds"] = fixed
     tree["copy_share"] = min(1.0, 1.0 / (slope * tree["bandwidth"])) if slope else 1.0
+    return large.eager_host if large.replay_host is None else large.replay_host
 
 
 def _without_small(facts: ModelFacts, tree: dict[str, Any], context: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -50,15 +51,27 @@ class CudaTimer:
 
     def __init__(self, rounds: int = 7) -> None:
         self._rounds = rounds
+        self._stream = torch.cuda.Stream()
 
     def seconds(self, calls: Sequence[Callable[[], Any]]) -> float:
-        for call in calls[:2]:
-            call()
-        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for call in calls:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for call in calls[:2]:
                 call()
+            self._stream.synchronize()
+            # As in `musebench.backends.cuda_graphs`: `torch.cuda.graph` would collect before each capture.
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                graph.capture_begin()
+                for call in calls:
+                    call()
+                graph.capture_end()
+            finally:
+                if collects:
+                    gc.enable()
+        torch.cuda.current_stream().wait_stream(self._stream)
         graph.replay()
         samples = []
         for _ in range(self._rounds):

@@ -137,16 +137,20 @@ def _measured(
             f"profile {lender.label}: {lender.sources['all_reduce']}",
         )
     source: ModelSource = registry.get("model", "random").make({})
+    sizes = SMALL if small else FULL
     shape = "random:smollm2-135m@vocab=512" if small else "random:llama-3.1-8b@vocab=32000"
+    largest = f"{shape},layers={sizes.layers[-1]}"
     return measure_device(
-        device, dtype, name, SMALL if small else FULL,
+        device, dtype, name, sizes,
         lambda layers: source.open(f"{shape},layers={layers}", dtype, device, 0),
-        partial(_host_line, registry, device, dtype, small), given,
+        partial(_host_line, registry, device, dtype, largest, "mixed-small" if small else "mixed"), given,
         lambda line: click.echo(f"measuring {line}", err=True) if sys.stderr.isatty() else None,
     )  # fmt: skip
 
 
-def _host_line(registry: Registry, device: str, dtype: str, small: bool, replay_seconds: float) -> HostLine:
+def _host_line(
+    registry: Registry, device: str, dtype: str, model: str, workload: str, launch_seconds: float
+) -> HostLine:
     """From decode steps of a run: host work less the launch, over the number of sequences."""
     from musebench.backends.profiler import HostLine
     from musebench.backends.simulated.fitting import fit_line
@@ -154,20 +158,23 @@ def _host_line(registry: Registry, device: str, dtype: str, small: bool, replay_
 
     report = run(
         RunOptions(
-            workload="mixed-small" if small else "mixed",
-            model="random:smollm2-135m@layers=1,vocab=512",
-            device=device, dtype=dtype, executor="eager" if device == "cpu" else "graph", overlap=False,
-            warmup=1, settings={} if small else {"workload": {"requests": "256"}},
+            workload=workload,
+            model=model,
+            device=device,
+            dtype=dtype,
+            executor="eager" if device == "cpu" else "graph",
+            overlap=False,
+            warmup=1,
         ),
         registry,
-    )  # fmt: skip
+    )
     steps = report.runs[-1].steps
     sequences, seconds = [], []
     for decodes, prefills, host, on_device in zip(
         steps.decode_tokens, steps.prefill_tokens, steps.host_seconds, steps.device_seconds, strict=True
     ):
         # On a CPU the launch is the forward itself.
-        beside = (host or 0.0) - ((on_device or 0.0) if device == "cpu" else replay_seconds)
+        beside = (host or 0.0) - ((on_device or 0.0) if device == "cpu" else launch_seconds)
         if decodes and not prefills and beside > 0.0:
             sequences.append(float(decodes))
             seconds.append(beside)

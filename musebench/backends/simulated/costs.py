@@ -51,6 +51,7 @@ class ModelCosts:
         self._rates = profile.attention_for(facts.head_dim)
         self._layer_bytes = cell_bytes / facts.layers
         self._pair_flops = 4.0 * (facts.heads // work.devices) * facts.head_dim
+        self._launches = {name: work.launches(program) for name, program in PROGRAMS.items()}
         self._bodies: dict[tuple[int, str], float] = {}
         self._heads: dict[int, float] = {}
 
@@ -144,10 +145,11 @@ class ModelCosts:
     def launch_seconds(self, program: str) -> float:
         """Host seconds until the device has all of one forward's work."""
         known, launch = PROGRAMS[program], self.profile.launch
+        operations = self._launches[program]
         if known.replayed:
-            return launch.replay_seconds
+            return launch.replay_seconds + operations * launch.replay_operation_seconds
         each = launch.compiled_seconds if known.fused else launch.eager_seconds
-        return self.work.launches(known) * each
+        return operations * each
 
     def capture_seconds(self, sequences: int) -> float:
         """Seconds to capture one graph: forwards launched one by one, the device's time in them where that is

@@ -42,11 +42,13 @@ class HostCosts:
 @dataclass(frozen=True, slots=True)
 class LaunchCosts:
     """Host seconds to launch one operation of a model that runs eagerly, and of a compiled one; to replay a
-    graph; and beside its warm-up launches to capture one (`capture_launches` forwards run eagerly for it)."""
+    graph (`replay_seconds`, and `replay_operation_seconds` for each operation in it); and beside its warm-up
+    launches to capture one (`capture_launches` forwards run eagerly for it)."""
 
     eager_seconds: float
     compiled_seconds: float
     replay_seconds: float
+    replay_operation_seconds: float
     capture_seconds: float
     capture_launches: int
 
