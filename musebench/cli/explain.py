@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from musebench.cli.format import format_option, render
 from musebench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from musebench.backends.simulated.explain import ExplainedRow
 
 PREFIX = "sim:"
 COLUMNS = ("operation", "side", "count", "bytes", "flops", "seconds", "share", "bound")
@@ -62,7 +68,7 @@ def command(
     import numpy as np
 
     from musebench.backends.simulated.costs import costs_for
-    from musebench.backends.simulated.explain import DEVICE, explain_step, step_bound
+    from musebench.backends.simulated.explain import explain_step
     from musebench.backends.simulated.operations import PROGRAMS
     from musebench.backends.simulated.profile import open_profile
     from musebench.backends.simulated.shape import StepShape
@@ -81,11 +87,19 @@ def command(
     queries = np.array([1] * decodes + [prefill] * (prefill > 0), np.int64)
     contexts = np.array([context] * decodes + [prefilled + prefill] * (prefill > 0), np.int64)
     explained = explain_step(costs, StepShape(queries, contexts, len(queries)), executor)
+    title = f"{facts.name} in {weights or dtype} on {tensor_parallel} x {profile.label}, {executor}"
+    click.echo(shown(title, explained, form))
+
+
+def shown(title: str, explained: Sequence[ExplainedRow], form: str) -> str:
+    """The rows of one step as text: plain numbers in json and csv, else a table between its title and what
+    bounds the step."""
+    from musebench.backends.simulated.explain import DEVICE, step_bound
+
     if form in ("json", "csv"):
         rows = [{column: getattr(row, column) for column in COLUMNS} for row in explained]
-        click.echo(render(COLUMNS, rows, form))
-        return
-    shown = [
+        return render(COLUMNS, rows, form)
+    cells = [
         {
             "operation": row.operation, "side": row.side, "count": f"{row.count:,}",
             "bytes": _scaled(row.bytes, "B"), "flops": _scaled(row.flops, ""),
@@ -93,13 +107,10 @@ def command(
         }
         for row in explained
     ]  # fmt: skip
-    click.echo(f"{facts.name} in {weights or dtype} on {tensor_parallel} x {profile.label}, {executor}")
-    click.echo(render(COLUMNS, shown, form))
     on_device = sum(row.seconds for row in explained if row.side == DEVICE)
     on_host = sum(row.seconds for row in explained if row.side != DEVICE)
-    click.echo(
-        f"device {_scaled(on_device, 's')}, host {_scaled(on_host, 's')}: bound by {step_bound(explained)}"
-    )
+    sides = f"device {_scaled(on_device, 's')}, host {_scaled(on_host, 's')}"
+    return f"{title}\n{render(COLUMNS, cells, form)}\n{sides}: bound by {step_bound(explained)}"
 
 
 def _scaled(value: float, unit: str) -> str:

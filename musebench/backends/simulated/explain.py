@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from musebench.backends.simulated.costs import ModelCosts
@@ -58,7 +59,7 @@ def explain_step(costs: ModelCosts, shape: StepShape, program: str) -> list[Expl
     ]
 
 
-def step_bound(rows: list[ExplainedRow]) -> str:
+def step_bound(rows: Sequence[ExplainedRow]) -> str:
     """What holds the whole step: the host's launches or work where the host takes longer, else what bounds
     most of the device's time."""
     by_side: dict[str, dict[str, float]] = {DEVICE: {}, HOST_SIDE: {}}

@@ -36,6 +36,25 @@ class ProductPoint:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class TokenRatios:
+    """Ratios at logarithms of tokens, in order: linear between them, level beyond the ends."""
+
+    logs: tuple[float, ...]
+    ratios: tuple[float, ...]
+
+    def at(self, tokens: int) -> float:
+        place = log(tokens)
+        after = bisect_right(self.logs, place)
+        if after == 0:
+            return self.ratios[0]
+        if after == len(self.logs):
+            return self.ratios[-1]
+        low, high = self.logs[after - 1], self.logs[after]
+        share = (place - low) / (high - low)
+        return self.ratios[after - 1] + (self.ratios[after] - self.ratios[after - 1]) * share
+
+
 @dataclass(frozen=True)
 class ProductCurve:
     """How near a product comes to a device's peaks.
@@ -69,52 +88,52 @@ class ProductCurve:
             COMPUTE if largest == compute else BANDWIDTH
         )
 
-    @cached_property
-    def _measured(self) -> dict[tuple[str, int, int], tuple[list[int], list[ProductPoint]]]:
-        """Points by dtype, inputs and outputs, in order of tokens."""
-        grouped: dict[tuple[str, int, int], list[ProductPoint]] = {}
-        for point in sorted(self.points, key=lambda point: point.tokens):
-            grouped.setdefault((point.dtype, point.inputs, point.outputs), []).append(point)
-        return {key: ([point.tokens for point in points], points) for key, points in grouped.items()}
-
     def _correction(self, bandwidth: float, rate: float, place: tuple[str, int, int, int]) -> float:
         dtype, tokens, inputs, outputs = place
-        exact = self._measured.get((dtype, inputs, outputs))
-        if exact is not None:
-            return self._along_tokens(exact, bandwidth, rate, tokens)
-        weights = inputs * outputs
-        shapes = sorted(
-            (abs(log(known[1] * known[2] / weights)), known) for known in self._measured if known[0] == dtype
+        key = (bandwidth, rate, dtype, inputs, outputs)
+        near = self._known.get(key)
+        if near is None:
+            near = self._known[key] = self._nearest(bandwidth, rate, dtype, inputs, outputs)
+        if len(near) == 1:
+            return near[0][1].at(tokens)
+        return sum(weight * ratios.at(tokens) for weight, ratios in near) if near else 1.0
+
+    @cached_property
+    def _known(self) -> dict[tuple[float, float, str, int, int], tuple[tuple[float, TokenRatios], ...]]:
+        """What `_nearest` has found: a simulation asks for the same few shapes at every number of tokens."""
+        return {}
+
+    def _nearest(
+        self, bandwidth: float, rate: float, dtype: str, inputs: int, outputs: int
+    ) -> tuple[tuple[float, TokenRatios], ...]:
+        """The measured shape itself with weight 1, else the two whose weights' number is nearest, by inverse
+        distance of its logarithm."""
+        grouped: dict[tuple[int, int], list[ProductPoint]] = {}
+        for point in sorted(self.points, key=lambda point: point.tokens):
+            if point.dtype == dtype:
+                grouped.setdefault((point.inputs, point.outputs), []).append(point)
+        if (inputs, outputs) in grouped:
+            grouped = {(inputs, outputs): grouped[inputs, outputs]}
+        weights = {
+            known: 1.0 / (abs(log(known[0] * known[1] / (inputs * outputs))) + 1e-3) for known in grouped
+        }
+        near = sorted(grouped, key=lambda known: (-weights[known], known))[:2]
+        total = sum(weights[known] for known in near)
+        return tuple(
+            (weights[known] / total, self._ratios(grouped[known], bandwidth, rate)) for known in near
         )
-        if not shapes:
-            return 1.0
-        # The two whose sizes are nearest, by inverse distance.
-        near = [
-            (1.0 / (distance + 1e-3), self._along_tokens(self._measured[known], bandwidth, rate, tokens))
-            for distance, known in shapes[:2]
-        ]
-        return sum(weight * ratio for weight, ratio in near) / sum(weight for weight, _ in near)
 
-    def _along_tokens(
-        self, measured: tuple[list[int], list[ProductPoint]], bandwidth: float, rate: float, tokens: int
-    ) -> float:
-        """Measured over curve at `tokens`, linear over the logarithm, level beyond the ends."""
-        counts, points = measured
-        after = bisect_right(counts, tokens)
-        if after in (0, len(counts)):
-            return self._ratio(points[min(after, len(counts) - 1)], bandwidth, rate)
-        low, high = points[after - 1], points[after]
-        share = log(tokens / low.tokens) / log(high.tokens / low.tokens)
-        first, last = self._ratio(low, bandwidth, rate), self._ratio(high, bandwidth, rate)
-        return first + (last - first) * share
-
-    def _ratio(self, point: ProductPoint, bandwidth: float, rate: float) -> float:
-        element = 4 if point.dtype == "float32" else 2
-        moved = element * (point.inputs * point.outputs + point.tokens * (point.inputs + point.outputs))
-        flops = 2.0 * point.tokens * point.inputs * point.outputs
-        memory = moved / (bandwidth * self.bandwidth_share)
-        compute = flops / (rate * self.rate_share)
-        return point.seconds / (self.fixed_seconds + _norm(memory, compute, self.sharpness))
+    def _ratios(self, points: list[ProductPoint], bandwidth: float, rate: float) -> TokenRatios:
+        """Measured over curve of one shape, by tokens."""
+        ratios = []
+        for point in points:
+            element = 4 if point.dtype == "float32" else 2
+            moved = element * (point.inputs * point.outputs + point.tokens * (point.inputs + point.outputs))
+            flops = 2.0 * point.tokens * point.inputs * point.outputs
+            memory = moved / (bandwidth * self.bandwidth_share)
+            compute = flops / (rate * self.rate_share)
+            ratios.append(point.seconds / (self.fixed_seconds + _norm(memory, compute, self.sharpness)))
+        return TokenRatios(tuple(log(point.tokens) for point in points), tuple(ratios))
 
 
 @dataclass(frozen=True, slots=True)
