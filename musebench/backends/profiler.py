@@ -46,8 +46,10 @@ class Sizes:
 
 
 def _layer(hidden: int, keys: int, inner: int, vocab: int) -> tuple[tuple[int, int], ...]:
-    """The products of a Llama layer with as many query heads as make `hidden`, and of the vocabulary."""
-    return ((hidden, hidden), (hidden, keys), (hidden, inner), (inner, hidden), (hidden, vocab))
+    """The products of a Llama layer whose heads make `hidden`, projections packed, and of the vocabulary."""
+    return (
+        (hidden, hidden + 2 * keys), (hidden, hidden), (hidden, 2 * inner), (inner, hidden), (hidden, vocab),
+    )  # fmt: skip
 
 
 FULL = Sizes(
@@ -57,7 +59,7 @@ FULL = Sizes(
         *_layer(4096, 1024, 14336, 128256),
         *_layer(2048, 512, 8192, 128256),
         *_layer(576, 192, 1536, 49152),
-        (8192, 28672),
+        (8192, 57344),
     ),
     tokens=(1, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096),
     heads=((32, 8, 128), (32, 8, 64), (9, 3, 64)),

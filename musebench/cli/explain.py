@@ -36,7 +36,7 @@ COLUMNS = ("operation", "side", "count", "bytes", "flops", "seconds", "share", "
 @click.option("--prefilled", type=click.IntRange(0), default=0, help="Its tokens that are computed already.")
 @click.option(
     "--executor", default="eager", show_default=True,
-    help="eager, graph, compiled, 'compiled graph', or serving (what other engines do).",
+    help="eager, graph, compiled, or 'compiled graph' (what serving engines do).",
 )  # fmt: skip
 @click.option("--tensor-parallel", type=click.IntRange(1), default=1, show_default=True, help="Devices.")
 @click.option("--weights", help="Format of the weights, such as float8 or int4. Without it: the dtype.")

@@ -20,8 +20,8 @@ from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.facts import DTYPE_BYTES, ModelFacts
 from musebench.core.options import nearest
 
-LADDER_BYTES = 2 << 20
-"""Of the graphs' pool for the buffers that each graph keeps: torch's smallest segment."""
+SEGMENT_BYTES = 2 << 20
+"""Torch's smallest segment: a pool of graphs has at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class ModelCosts:
 
     def graph_bytes(self, sequences: int) -> int:
         """Device bytes of the graphs' pool: what the largest graph's forward needs; the others share it."""
-        return self.work.activation_bytes(sequences, sequences) + LADDER_BYTES
+        return self.work.captured_bytes(sequences) + SEGMENT_BYTES
 
     def activation_bytes(self, tokens: int, rows: int) -> int:
         return self.work.activation_bytes(tokens, rows)

@@ -2,8 +2,8 @@
 
 Attention apart (see `musebench.backends.simulated.attended`), all of it follows from the number of tokens and
 of logit rows. Counts of small kernels are those of transformers' own model code, counted operation by
-operation (a Llama layer: 7 products, the attention op and 30 small ones), and of the fusions that a compiler
-makes of them.
+operation (a Llama layer with its projections packed, see `musebench.backends.packed`: 4 products, the
+attention op and 30 small ones), and of the fusions that a compiler makes of them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ FOUR_NORM_FAMILIES = frozenset({"gemma2", "gemma3"})
 @dataclass(frozen=True, slots=True)
 class Program:
     """How the operations of a forward become kernels. `fused`: small operations run together as a compiler
-    makes them; `joined`: q, k and v are one product, and so are gate and up; `replayed`: one replay launches
-    them all."""
+    makes them; `replayed`: one replay launches them all."""
 
     name: str
     fused: bool = False
-    joined: bool = False
     replayed: bool = False
 
 
@@ -39,12 +37,11 @@ PROGRAMS = {
         Program("graph", replayed=True),
         Program("compiled", fused=True),
         Program("compiled graph", fused=True, replayed=True),
-        Program("serving", fused=True, joined=True, replayed=True),
     )
 }
-"""By the name that a step is asked with. "serving" is what other engines do (vLLM, TensorRT-LLM)."""
+"""By the name that a step is asked with. "compiled graph" is what serving engines do, too."""
 
-FIRST_AND_LAST = {False: 33, True: 12}
+FIRST_AND_LAST = {False: 21, True: 7}
 """Small kernels before the first layer and after the last (input buffer, rotary tables, last norm, choice of
 a token), unfused and fused."""
 
@@ -82,8 +79,9 @@ class ModelWork:
         made = [
             self._small("embedding", 1, 2 * tokens * facts.hidden * element, FIRST_AND_LAST[program.fused])
         ]
-        made.extend(self._attention_products(tokens, program))
-        made.extend(self._experts(tokens, program) if facts.experts else self._mlp(tokens, program))
+        made.extend(self._products(tokens))
+        if facts.experts:
+            made.extend(self._experts(tokens, program))
         made.extend(self._between(tokens, program))
         if self.devices > 1:
             made.append(self._reduced("all-reduce", 2 * facts.layers, tokens * facts.hidden * element))
@@ -109,7 +107,7 @@ class ModelWork:
     def launches(self, program: Program) -> int:
         """Operations that a forward launches one by one (an eager all-reduce counts as one)."""
         facts = self.facts
-        products = 1 + facts.layers * sum(count for count, *_ in self._product_shapes(program))
+        products = 1 + facts.layers * (len(self._product_shapes()) + 2 * (facts.experts > 0))
         small = facts.layers * self.small_kernels(program) + FIRST_AND_LAST[program.fused] + 1
         return products + small + facts.layers + (2 * facts.layers + 1) * (self.devices > 1)
 
@@ -132,29 +130,32 @@ class ModelWork:
         logits = rows * facts.vocab * element
         return int(stream + max(tokens * max(mlp, norm) * element, logits) + self.profile.workspace_bytes)
 
+    def captured_bytes(self, tokens: int) -> int:
+        """What a captured decode of that many tokens holds: its logits, and twice what an MLP needs, because
+        what is free inside of a graph's pool is in pieces. Within 12 % of the pools of 64 and 256 sequences
+        of the 1B and 8B shapes in results/baselines/h200; torch's segments make tiny models' larger."""
+        facts, element = self.facts, self.facts.element_bytes
+        inner = facts.experts_per_token * facts.moe_intermediate if facts.experts else facts.intermediate
+        mlp = 3 * (inner // self.devices) + facts.hidden
+        return int(tokens * element * (facts.vocab + 2 * mlp))
+
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _product_shapes(self, program: Program) -> list[tuple[int, str, int, int]]:
-        """A layer's products that run on all tokens: (how many of this shape, name, inputs, outputs)."""
+    def _product_shapes(self) -> list[tuple[str, int, int]]:
+        """A layer's products that run on all tokens: (name, inputs, outputs); query, key and value are one,
+        and so are gate and up."""
         facts, shards = self.facts, self.devices
         queries = facts.heads * facts.head_dim // shards
         keys = max(facts.kv_heads // shards, 1) * facts.head_dim
-        shapes = (
-            [(1, "query, key, value", facts.hidden, queries + 2 * keys)]
-            if program.joined
-            else [(1, "query", facts.hidden, queries), (2, "key, value", facts.hidden, keys)]
-        )
-        shapes.append((1, "attention output", queries, facts.hidden))
+        shapes = [
+            ("query, key, value", facts.hidden, queries + 2 * keys),
+            ("attention output", queries, facts.hidden),
+        ]
         if facts.experts:
-            return [*shapes, (1, "router", facts.hidden, facts.experts)]
+            return [*shapes, ("router", facts.hidden, facts.experts)]
         inner = facts.intermediate // shards
         gates = 2 if facts.gated_mlp else 1
-        shapes.append(
-            (1, "gate, up", facts.hidden, gates * inner)
-            if program.joined
-            else (gates, "gate, up", facts.hidden, inner)
-        )
-        return [*shapes, (1, "down", inner, facts.hidden)]
+        return [*shapes, ("gate, up", facts.hidden, gates * inner), ("down", inner, facts.hidden)]
 
     def small_kernels(self, program: Program) -> int:
         """Of one layer: products, attention and all-reduce left out."""
@@ -199,22 +200,12 @@ class ModelWork:
         for name, moved, kernels in self._small_shapes(program):
             yield self._small(name, layers, tokens * moved, kernels)
 
-    def _attention_products(self, tokens: int, program: Program) -> Iterator[Operation]:
-        for count, name, inputs, outputs in self._product_shapes(program):
-            if name in ("gate, up", "down"):
-                continue
-            yield self._layer_products(name, count, tokens, inputs, outputs)
-
-    def _mlp(self, tokens: int, program: Program) -> Iterator[Operation]:
-        for count, name, inputs, outputs in self._product_shapes(program):
-            if name in ("gate, up", "down"):
-                yield self._layer_products(name, count, tokens, inputs, outputs)
-
-    def _layer_products(self, name: str, count: int, tokens: int, inputs: int, outputs: int) -> Operation:
-        kernel = self._product(
-            tokens, inputs, outputs, self.weights.bytes_per_weight, self.weights.rate or self.facts.dtype
-        )
-        return Operation(name, count * self.facts.layers, kernel)
+    def _products(self, tokens: int) -> Iterator[Operation]:
+        for name, inputs, outputs in self._product_shapes():
+            kernel = self._product(
+                tokens, inputs, outputs, self.weights.bytes_per_weight, self.weights.rate or self.facts.dtype
+            )
+            yield Operation(name, self.facts.layers, kernel)
 
     def _experts(self, tokens: int, program: Program) -> Iterator[Operation]:
         """Both products of all experts that a token chose, one grouped kernel each."""

@@ -13,8 +13,8 @@ import numpy as np
 from musebench.backends.simulated.costs import ModelCosts
 from musebench.backends.simulated.shape import StepShape
 
-SERVING = "serving"
-"""The program of engines that join products, fuse small kernels and replay graphs."""
+SERVING = "compiled graph"
+"""The program of engines that fuse small kernels and replay graphs; products are joined in all programs."""
 
 TOKEN_BUDGET = 2048
 """Prompt tokens of one step: vLLM's default of max_num_batched_tokens for an online server."""

@@ -8,7 +8,7 @@ LIMIT = 0.3
 
 BY_ROW = {
     "m199": "the profile's launch cost is that of transformers' model code beside an H200: 22 us for each of "
-    "1,251 operations. The source is a secondary one and names neither its model code nor its host; without "
+    "1,143 operations. The source is a secondary one and names neither its model code nor its host; without "
     "launches the same source is met within 30 % (m200)",
     "m100": "the table heads the A100 column 'out tok/s' and the H100 column 'out tok/s/GPU'; read as the "
     "H100's, for each of two devices, the row is 1,564 tok/s and the prediction 5 % below it",

@@ -6,7 +6,7 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from predict import Predicted, decode_seconds, prefill_seconds, saturated, static_batch, waves
+from predict import SERVING, Predicted, decode_seconds, prefill_seconds, saturated, static_batch, waves
 
 from musebench.backends.simulated.costs import ModelCosts, costs_for
 from musebench.backends.simulated.profile import open_profile
@@ -119,7 +119,7 @@ def _predict(row: dict[str, str], costs: ModelCosts) -> Predicted:
         return saturated(costs, cells, requests, int(row["input_len"]), int(row["output_len"]), requests)
     count = int(row["batch_or_concurrency"])
     if mode.endswith("decode step"):
-        return _bare_step(costs, count, "eager" if mode.startswith("eager") else "serving")
+        return _bare_step(costs, count, "eager" if mode.startswith("eager") else SERVING)
     if not row["input_len"]:
         # Nothing is known of the lengths: the weights alone, which one token of context is next to.
         return Predicted(tpot_ms=decode_seconds(costs, count, 1, 1) * 1e3)
