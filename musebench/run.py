@@ -133,7 +133,8 @@ def run(
         )  # fmt: skip
         kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
         runs, message = _measure(options, registry, parts, progress, kept)
-        costs = Costs(seconds=parts.costs, counters=dict(parts.executor.counters()))
+        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
+        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
             rows=parts.backend.storage().bytes,
@@ -211,6 +212,8 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     pool = pool_kind.load()(chosen["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
+    if require_model := getattr(backend, "require_model", None):
+        require_model()
     costs["ready"] = time.perf_counter() - started
     snapshots["opened"] = backend.memory()
     choices = Choices(

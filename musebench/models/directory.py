@@ -40,7 +40,7 @@ class DirectorySource:
 
     def claims(self, text: str) -> bool:
         path = Path(text)
-        hub = bool(_HUB_ID.fullmatch(text)) and not path.exists() and path.suffix.lower() != ".gguf"
+        hub = bool(_HUB_ID.fullmatch(text)) and not path.exists() and path.suffix.lower() not in (".gguf", ".pt2")
         return path.is_dir() or hub
 
     def facts(self, text: str, dtype: str) -> ModelFacts:

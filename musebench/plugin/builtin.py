@@ -20,6 +20,7 @@ def register_executors(register: Register) -> None:
         ("eager", "launches every operation of every forward"),
         ("graph", "replays decodes as CUDA graphs, captured again when the pool moves"),
         ("compiled", "the model through torch.compile, its decodes captured or not"),
+        ("exported", "a program compiled ahead of time, within its bounds"),
     ):
         target = f"musebench.executors.{name}:{name.capitalize()}Executor"
         _with_own_options(register, name, target, summary)
@@ -76,6 +77,7 @@ def register_models(register: Register) -> None:
         ),
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
+        ("program", "program_source", "ProgramSource", "a .pt2 package of musebench export, without a module"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
     ):
         _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)
@@ -108,5 +110,6 @@ def register_commands(register: Register) -> None:
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),
+        ("export", "Compile a model ahead of time into a program with bounds."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)

@@ -1,0 +1,81 @@
+"""The model call of an exported program: its methods, loaded over one set of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from musebench.backends.attention import StepContext
+from musebench.core.batch import BatchLayout
+from musebench.core.errors import InputError, UsageError
+from musebench.programs.facts import ProgramFacts
+
+PREFIX = "module."
+"""What a model's own names of weights have in front of them inside a program."""
+
+
+class ExportedCall:
+    """See `musebench.backends.torch_program.ModelCall`; a forward that no method takes is refused.
+
+    Its methods hold no weights until `bind` gives each what `names` says.
+    """
+
+    def __init__(self, path: Path, facts: ProgramFacts, device: torch.device) -> None:
+        self.facts = facts
+        self._path = path
+        index = -1 if device.index is None else device.index
+        self._methods = {method.name: self._load(method.name, index) for method in facts.methods}
+        self._bound: list[Mapping[str, Tensor]] = []
+
+    def names(self, method: str) -> list[str]:
+        """Names of the weights and constants that a method wants."""
+        return list(self._methods[method].get_constant_fqns())
+
+    def bind(self, method: str, constants: Mapping[str, Tensor]) -> None:
+        """Let a method read these tensors from now on; they are kept alive here."""
+        # Positions of load_constants: use_inactive, check_full_update, user_managed.
+        self._methods[method].load_constants(dict(constants), False, True, True)
+        self._bound.append(constants)
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
+        layout = BatchLayout(
+            token_ids.shape[0], step.sequence_slots.shape[0], rows.shape[0], decode=step.decode
+        )
+        method = self.facts.method_for(layout)
+        inputs = [
+            token_ids, positions, rows, step.cells, step.slots, step.starts, step.sequence_slots, step.table,
+            *step.key_rows, *step.value_rows,
+        ]  # fmt: skip
+        (logits,) = self._methods[method.name].boxed_run(inputs)
+        return logits
+
+    def _load(self, method: str, index: int) -> Any:
+        try:
+            # Single-threaded: its own bookkeeping of streams cannot be captured.
+            return torch._C._aoti.AOTIModelPackageLoader(str(self._path), method, True, 1, index)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"{self._path}: method {method!r} cannot be loaded ({reason}); copy the package again, or "
+                "export it again"
+            ) from error
+
+
+class NoModule:
+    """Stands for the model of a backend whose model came as a program, until that is loaded."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
+        raise self.refusal()
+
+    def refusal(self) -> UsageError:
+        return UsageError(
+            f"--model {self._path} is a program without a module; use --executor exported, or --model with "
+            "what it was exported from"
+        )
