@@ -48,11 +48,13 @@ def check_build(path: Path, build: BuildFacts, device: torch.device, kernels: st
             path, f"compiled for compute capability {build.capability}", f"this GPU has {_capability(device)}"
         )
     if device.type == "cpu" and (missing := set(build.instructions.split()) - _instructions()):
-        raise _refused(path, f"compiled for {build.instructions}", f"this CPU lacks {' '.join(sorted(missing))}")
+        raise _refused(
+            path, f"compiled for {build.instructions}", f"this CPU lacks {' '.join(sorted(missing))}"
+        )
     if device.type == "cuda" and kernels != build.operator:
         raise UnsupportedError(
             f"{path} was exported with the kernels {build.operator!r}, and --set backend.kernels={kernels}; "
-            f"leave that out"
+            "leave that out"
         )
 
 
@@ -99,7 +101,8 @@ def layer_shapes(facts: ProgramFacts) -> tuple[LayerShape, ...]:
 
 def _other_layout(path: Path, wanted: str, found: str) -> UsageError:
     return UsageError(
-        f"{path} has a pool of {wanted}; this model's pool has {found}; use the model that it was exported from"
+        f"{path} has a pool of {wanted}; this model's pool has {found}; use the model that "
+        "it was exported from"
     )
 
 
@@ -108,7 +111,7 @@ def _refused(path: Path, program: str, here: str) -> UnsupportedError:
 
 
 def _release(version: str) -> str:
-    """"2.13.0" of "2.13.0+cpu"."""
+    """ "2.13.0" of "2.13.0+cpu"."""
     return version.partition("+")[0]
 
 

@@ -1,4 +1,4 @@
-"""Weights of an exported program: the module's own where one is loaded, else from the package or beside it."""
+"""Weights of an exported program: the module's own where one is loaded, else those of the package."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class PackageTensors:
                 return dict(self._each(facts.tensors, lambda name, _: opened.get_tensor(name), file))
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(
-                f"{self._path} has its weights in {file}, which cannot be read ({' '.join(str(error).split())}); "
-                "put the file beside the package, or export it again"
+                f"{self._path} has its weights in {file}, which cannot be read "
+                f"({' '.join(str(error).split())}); put the file beside the package, or export it again"
             ) from error
 
     def _each(
@@ -93,8 +93,8 @@ class PackageTensors:
             found = (str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
             if found != (facts.dtype, facts.shape) or sha256_of_tensor(tensor) != facts.sha256:
                 raise InputError(
-                    f"{file}: {name} is not what {self._path.name} was exported with; copy it again, or export "
-                    "it again"
+                    f"{file}: {name} is not what {self._path.name} was exported with; copy it again, or "
+                    "export it again"
                 )
             # A copy in any case: a mapped file may change, and its tensors are not aligned.
             yield name, tensor.to(self._device, copy=True)
@@ -109,7 +109,7 @@ class PackageTensors:
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(f"{self._path}: {name} cannot be read ({reason}); copy it again") from error
-        return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), 0, facts.shape)  # type: ignore[call-overload, no-any-return]
+        return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), 0, facts.shape)
 
 
 def module_weights(

@@ -200,7 +200,7 @@ class TorchBackend:
             check_context(path, facts, self._bounds.max_context)
 
     def load_program(self, path: Path, facts: ProgramFacts) -> Mapping[str, float]:
-        """See `musebench.programs.backend.ProgramBackend`. The weights are the module's own where one is loaded.
+        """See `musebench.programs.backend.ProgramBackend`; a module that is loaded lends its weights.
 
         Raises:
             InputError: the package, or the file of its weights, is damaged or missing.

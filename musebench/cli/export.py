@@ -23,7 +23,9 @@ from musebench.plugin.registry import Registry, parse_settings
 @click.option("--dtype", help="float32, bfloat16 or float16. Without it: float32 on a CPU, else bfloat16.")
 @click.option("--fewest", type=int, help="Fewest tokens of a prefill.  [default: 2]")
 @click.option("--most", type=int, help="Most tokens of a prefill.  [default: 512]")
-@click.option("--most-sequences", type=int, default=64, show_default=True, help="Most sequences of a forward.")
+@click.option(
+    "--most-sequences", type=int, default=64, show_default=True, help="Most sequences of a forward."
+)
 @click.option("--most-decodes", type=int, help="Most sequences of a decode. Without it: all of them.")
 @click.option(
     "--widths",

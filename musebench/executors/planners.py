@@ -1,4 +1,4 @@
-"""Cutting a plan into the forwards of an exported program: `bounded` for ranges, `ladder` for static widths."""
+"""Cutting a plan into a program's forwards: `bounded` for a ranged one, `ladder` for static widths."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class BoundedPlanner:
     """For one ranged prefill and a decode.
 
     Decodes alone run in `decode`. More of them than it takes run in the prefill, where they are within its
-    bounds; what is below its fewest becomes several decodes. A forward with a prefill that is below the fewest
-    is padded with scratch tokens: no slice is planned below, but whole prompts may be.
+    bounds; what is below its fewest becomes several decodes. A forward with a prefill that is below the
+    fewest is padded with scratch tokens: no slice is planned below, but whole prompts may be.
     """
 
     def __init__(self, facts: ProgramFacts, limits: Limits, ladder: GraphLadder | None) -> None:

@@ -42,7 +42,8 @@ class Bounds:
                 raise UsageError(f"{flag} is {value}; at least {least} is wanted")
         if self.decodes > self.most_sequences:
             raise UsageError(
-                f"--most-decodes is {self.decodes}; at most --most-sequences, {self.most_sequences}, is wanted"
+                f"--most-decodes is {self.decodes}; at most --most-sequences, {self.most_sequences}, is "
+                "wanted"
             )
         Limits(self.fewest, self.most, self.most_sequences, self.most)
 

@@ -74,8 +74,10 @@ def _open(options: ExportOptions, registry: Registry) -> Model:
     from musebench.backends.torch_device import open_device
 
     open_device(options.device)
-    made: Model = kinds[name].make(options.settings.get("model", {})).open(
-        options.model, dtype, options.device, options.seed
+    made: Model = (
+        kinds[name]
+        .make(options.settings.get("model", {}))
+        .open(options.model, dtype, options.device, options.seed)
     )
     return made
 
@@ -152,6 +154,6 @@ def _check(path: Path, facts: ProgramFacts, device: Any) -> None:
     if missing:
         path.unlink()
         raise UnsupportedError(
-            f"this model's program needs {missing[0]!r}, which is neither a weight nor a constant of the model; "
-            "run it with --executor eager, graph or compiled"
+            f"this model's program needs {missing[0]!r}, which is neither a weight nor a constant of the "
+            "model; run it with --executor eager, graph or compiled"
         )

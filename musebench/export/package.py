@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
-import torch
 from torch import Tensor
 from torch.export.pt2_archive import PT2ArchiveWriter
 from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR
@@ -23,8 +22,8 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a package beside its facts: the compiler's files of each method, the tensors by name, and
-    the tokenizer's files."""
+    """What goes into a package beside its facts: the compiler's files of each method, the tensors by name,
+    and the tokenizer's files."""
 
     files: Mapping[str, Sequence[str]]
     weights: Tensors
@@ -52,7 +51,8 @@ def write_package(path: Path, facts: ProgramFacts, contents: Contents) -> None:
             archive.write_bytes(FACTS_RECORD, encoded(facts).encode())
         if facts.weights.file is not None:
             beside = Path(folder) / facts.weights.file
-            safetensors.torch.save_file({name: _on_host(one) for name, one in contents.weights.items()}, beside)
+            on_host = {name: _on_host(tensor) for name, tensor in contents.weights.items()}
+            safetensors.torch.save_file(on_host, beside)
             os.replace(beside, path.parent / facts.weights.file)
         os.replace(made, path)
 

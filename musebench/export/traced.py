@@ -65,7 +65,10 @@ def trace(
     try:
         with torch.no_grad():
             return torch.export.export(
-                step, _example(layers, method, device), dynamic_shapes=_sizes(len(layers), method), strict=False
+                step,
+                _example(layers, method, device),
+                dynamic_shapes=_sizes(len(layers), method),
+                strict=False,
             )
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
@@ -83,13 +86,16 @@ def _example(layers: tuple[LayerShape, ...], method: MethodFacts, device: torch.
         # copies each input that is not.
         return torch.zeros(count + 1, dtype=torch.int32, device=device)[1:]
 
+    def pool(heads: int, size: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(EXAMPLE_ROWS, heads, size, dtype=dtype, device=device)
+
     starts = words(sequences + 1)
     starts.copy_(torch.arange(sequences + 1).clamp(max=tokens))
     return (
         words(tokens), words(tokens), words(rows), words(tokens), words(tokens), starts, words(sequences),
         torch.zeros(EXAMPLE_TABLE, dtype=torch.int32, device=device),
-        [torch.zeros(EXAMPLE_ROWS, one.kv_heads, one.key_dim, dtype=one.dtype, device=device) for one in layers],
-        [torch.zeros(EXAMPLE_ROWS, one.kv_heads, one.value_dim, dtype=one.dtype, device=device) for one in layers],
+        [pool(layer.kv_heads, layer.key_dim, layer.dtype) for layer in layers],
+        [pool(layer.kv_heads, layer.value_dim, layer.dtype) for layer in layers],
     )  # fmt: skip
 
 

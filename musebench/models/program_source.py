@@ -19,7 +19,7 @@ from musebench.programs.package import SUFFIX, TOKENIZER_FOLDER, open_archive, r
 
 
 class ProgramSource:
-    """Only `--executor exported` runs such a model; the weights are loaded by the backend, with the program."""
+    """Only `--executor exported` runs such a model; its backend loads the weights with the program."""
 
     Options = NoOptions
 

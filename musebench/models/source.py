@@ -27,8 +27,8 @@ class Tokenizer(Protocol):
 class Model:
     """An opened model. `module` is a transformers causal language model in evaluation mode on its device,
     None when only the facts are wanted (simulation). `stop_tokens` are the ids that end an answer.
-    `weights_sha256` names the weights; `load_seconds` and `load_peak_bytes` are what loading took. `program` is
-    the package of a model that has no module but was compiled ahead of time.
+    `weights_sha256` names the weights; `load_seconds` and `load_peak_bytes` are what loading took. `program`
+    is the package of a model that has no module but was compiled ahead of time.
     """
 
     facts: ModelFacts

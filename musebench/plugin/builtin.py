@@ -77,7 +77,7 @@ def register_models(register: Register) -> None:
         ),
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
-        ("program", "program_source", "ProgramSource", "a .pt2 package of musebench export, without a module"),
+        ("program", "program_source", "ProgramSource", "a .pt2 package that musebench export made"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
     ):
         _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)

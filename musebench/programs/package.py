@@ -70,7 +70,9 @@ def open_archive(path: str | Path) -> zipfile.ZipFile:
             f"{path} is no package or is cut off ({error}); copy it again, or make one with {_MAKE}"
         ) from error
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); make one with {_MAKE}") from error
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}); make one with {_MAKE}"
+        ) from error
 
 
 def read_record(archive: zipfile.ZipFile, name: str) -> bytes | None:
