@@ -41,14 +41,18 @@ class ExportedCall:
         self._methods[method].load_constants(dict(constants), False, True, True)
         self._bound.append(constants)
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
-        layout = BatchLayout(
-            token_ids.shape[0], step.sequence_slots.shape[0], rows.shape[0], decode=step.decode
-        )
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor | None, step: StepContext
+    ) -> Tensor:
+        tokens = token_ids.shape[0]
+        wanted = tokens if rows is None else rows.shape[0]
+        layout = BatchLayout(tokens, step.sequence_slots.shape[0], wanted, decode=step.decode)
         method = self.facts.method_for(layout)
+        if rows is None and not method.decode:  # decodes that are too many for it, in a prefill
+            rows = torch.arange(tokens, dtype=torch.int32, device=token_ids.device)
         inputs = [
-            token_ids, positions, rows, step.cells, step.slots, step.starts, step.sequence_slots, step.table,
-            *step.key_rows, *step.value_rows,
+            token_ids, positions, *(() if rows is None else (rows,)), step.cells, step.slots, step.starts,
+            step.sequence_slots, step.table, *step.key_rows, *step.value_rows,
         ]  # fmt: skip
         (logits,) = self._methods[method.name].boxed_run(inputs)
         return logits
@@ -71,7 +75,9 @@ class NoModule:
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, rows: Tensor, step: StepContext) -> Tensor:
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, rows: Tensor | None, step: StepContext
+    ) -> Tensor:
         raise self.refusal()
 
     def refusal(self) -> UsageError:

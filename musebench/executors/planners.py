@@ -18,15 +18,15 @@ class Planner(Protocol):
 
 
 class BoundedPlanner:
-    """For one ranged prefill and a decode.
+    """For one ranged prefill, a decode of one sequence and a ranged one.
 
-    Decodes alone run in `decode`. More of them than it takes run in the prefill, where they are within its
+    Decodes alone run in a decode. More of them than it takes run in the prefill, where they are within its
     bounds; what is below its fewest becomes several decodes. A forward with a prefill that is below the
     fewest is padded with scratch tokens: no slice is planned below, but whole prompts may be.
     """
 
     def __init__(self, facts: ProgramFacts, limits: Limits, ladder: GraphLadder | None) -> None:
-        (self._decode,), (self._prefill,) = facts.decodes, facts.prefills
+        self._decodes, (self._prefill,) = facts.decodes, facts.prefills
         self._limits = limits
         self._ladder = ladder
 
@@ -36,15 +36,17 @@ class BoundedPlanner:
             if part.prefills:
                 forwards.append(_in_range(part, self._prefill))
             else:
-                forwards += self._decodes(part)
+                forwards += self._decoding(part)
         return forwards
 
-    def _decodes(self, part: StepPlan) -> list[Forward]:
-        count, most = len(part.decodes), self._decode.most_tokens
+    def _decoding(self, part: StepPlan) -> list[Forward]:
+        count, most = len(part.decodes), self._decodes[-1].most_tokens
         if count > most and count >= self._prefill.fewest_tokens:
             return [_in_range(part, self._prefill)]
         parts = [part] if count <= most else _chunks(part, most)
-        return [_captured(one, self._ladder) or _in_range(one, self._decode) for one in parts]
+        return [
+            _captured(one, self._ladder) or _in_range(one, _next(self._decodes, one.tokens)) for one in parts
+        ]
 
 
 class LadderPlanner:

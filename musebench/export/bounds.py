@@ -52,11 +52,12 @@ class Bounds:
         return self.most_sequences if self.most_decodes is None else self.most_decodes
 
     def methods(self) -> tuple[MethodFacts, ...]:
-        """`decode`, static when it takes one sequence, and a ranged `prefill`."""
-        low = min(FEWEST_THAT_VARIES, self.decodes)
+        """A decode of one sequence, a ranged one where more are asked for, and a ranged `prefill`."""
         sequences = (FEWEST_THAT_VARIES, self.most_sequences)
+        several = (MethodFacts(DECODE, True, *(FEWEST_THAT_VARIES, self.decodes) * 3),)
         return (
-            MethodFacts(DECODE, True, *(low, self.decodes) * 3),
+            MethodFacts(f"{DECODE}-1", True, *(1,) * 6),
+            *(several if self.decodes >= FEWEST_THAT_VARIES else ()),
             MethodFacts(PREFILL, False, self.fewest, self.most, *sequences, *sequences),
         )
 

@@ -6,6 +6,7 @@ import torch._inductor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from musebench.backends.torch_compiled import SEVERAL, SINGLE_TOKEN
 from musebench.core.errors import UnsupportedError
 from musebench.programs.facts import MethodFacts
 
@@ -23,8 +24,9 @@ def compile_method(program: ExportedProgram, method: MethodFacts) -> list[str]:
         UnsupportedError: the compiler cannot; says why.
     """
     args, kwargs = program.example_inputs
+    options = COMPILER_OPTIONS | (SINGLE_TOKEN if method.most_tokens == 1 else SEVERAL)
     try:
-        made = torch._inductor.aot_compile(program.module(), args, kwargs, options=COMPILER_OPTIONS)
+        made = torch._inductor.aot_compile(program.module(), args, kwargs, options=options)
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UnsupportedError(

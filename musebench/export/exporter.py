@@ -89,6 +89,7 @@ def _export(
     import transformers
 
     from musebench.backends.exported_check import OPERATOR, build_facts, layer_facts
+    from musebench.backends.packed import pack_projections
     from musebench.backends.probe import probe
     from musebench.backends.rotary import fix_rotary
     from musebench.export.compiling import compile_method, wanted_names
@@ -102,10 +103,11 @@ def _export(
     meter = LoadMeter(options.device)
     if model.facts.dtype == "float32":
         torch.set_float32_matmul_precision("highest")
-    for parameter in module.parameters():
-        parameter.data = parameter.data.contiguous()
     fix_rotary(module, max_context)
     layers = probe(module)
+    pack_projections(module)  # as a backend does: a program's weights go by the names of what it runs
+    for parameter in module.parameters():
+        parameter.data = parameter.data.contiguous()
     files: dict[str, list[str]] = {}
     tensors = PackageContents(dict(module.named_parameters(remove_duplicate=False)))
     seconds = {"export": 0.0, "compile": 0.0}

@@ -22,7 +22,7 @@ EXAMPLE_ROWS = 77
 
 
 class TracedStep(Module):
-    """Takes what `musebench.backends.exported_call.ExportedCall` gives, in its order."""
+    """Takes what `musebench.backends.exported_call.ExportedCall` gives, in its order (a decode: no rows)."""
 
     def __init__(self, module: Module, decode: bool, kernels: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class TracedStep(Module):
         self,
         token_ids: Tensor,
         positions: Tensor,
-        rows: Tensor,
+        rows: Tensor | None,
         cells: Tensor,
         slots: Tensor,
         starts: Tensor,
@@ -92,8 +92,8 @@ def _example(layers: tuple[LayerShape, ...], method: MethodFacts, device: torch.
     starts = words(sequences + 1)
     starts.copy_(torch.arange(sequences + 1).clamp(max=tokens))
     return (
-        words(tokens), words(tokens), words(rows), words(tokens), words(tokens), starts, words(sequences),
-        torch.zeros(EXAMPLE_TABLE, dtype=torch.int32, device=device),
+        words(tokens), words(tokens), None if method.decode else words(rows), words(tokens), words(tokens),
+        starts, words(sequences), torch.zeros(EXAMPLE_TABLE, dtype=torch.int32, device=device),
         [pool(layer.kv_heads, layer.key_dim, layer.dtype) for layer in layers],
         [pool(layer.kv_heads, layer.value_dim, layer.dtype) for layer in layers],
     )  # fmt: skip
@@ -116,7 +116,7 @@ def _sizes(layers: int, method: MethodFacts) -> tuple[Any, ...]:
     tokens = Dim("tokens", min=method.fewest_tokens, max=method.most_tokens)
     if method.decode:
         each = {0: tokens}
-        return each, each, each, each, each, {0: tokens + 1}, each, *cells
+        return each, each, None, each, each, {0: tokens + 1}, each, *cells
     sequences = Dim("sequences", min=method.fewest_sequences, max=method.most_sequences)
     wanted = Dim("rows", min=method.fewest_rows, max=method.most_rows)
     each = {0: tokens}
