@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from musebench.backends.attention import StepContext
 from musebench.core.batch import BatchLayout
 from musebench.core.errors import InputError, UsageError
 from musebench.programs.facts import ProgramFacts
+from musebench.programs.package import METHODS_FOLDER, check_records
 
 PREFIX = "module."
 """What a model's own names of weights have in front of them inside a program."""
@@ -27,6 +28,7 @@ class ExportedCall:
     def __init__(self, path: Path, facts: ProgramFacts, device: torch.device) -> None:
         self.facts = facts
         self._path = path
+        check_records(path, METHODS_FOLDER)
         index = -1 if device.index is None else device.index
         self._methods = {method.name: self._load(method.name, index) for method in facts.methods}
         self._bound: list[Mapping[str, Tensor]] = []
@@ -40,6 +42,19 @@ class ExportedCall:
         # Positions of load_constants: use_inactive, check_full_update, user_managed.
         self._methods[method].load_constants(dict(constants), False, True, True)
         self._bound.append(constants)
+
+    def layouts(self) -> Iterator[BatchLayout]:
+        """The bounds of every method, and powers of two between those of a decode: kernels change there."""
+        for method in self.facts.methods:
+            low, high = method.fewest_tokens, method.most_tokens
+            if method.decode:
+                sizes = {1 << power for power in range(high.bit_length())} | {low, high}
+                for size in sorted(size for size in sizes if low <= size <= high):
+                    yield BatchLayout(size, size, size, decode=True)
+            else:
+                yield BatchLayout(low, method.fewest_sequences, method.fewest_rows)
+                yield BatchLayout(high, method.fewest_sequences, method.fewest_rows)
+                yield BatchLayout(high, method.most_sequences, method.most_rows)
 
     def __call__(
         self, token_ids: Tensor, positions: Tensor, rows: Tensor | None, step: StepContext

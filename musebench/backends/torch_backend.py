@@ -157,7 +157,7 @@ class TorchBackend:
 
     def warm(self, limits: Limits) -> Mapping[str, float]:
         """Run steps of padding alone, over rows of their own: kernels are compiled, and so is a compiled
-        model. On a CPU nothing but a model has to be.
+        model. On a CPU nothing but a model has to be. A program's layouts are its own.
         """
         program = self.program
         compiled = isinstance(program.model, CompiledCall)
@@ -169,7 +169,9 @@ class TorchBackend:
         kept, program.storage = program.storage, rows
         try:
             with self._device.active(), torch.inference_mode():
-                for layout in warm_layouts(limits):
+                model = program.model
+                layouts = model.layouts() if isinstance(model, ExportedCall) else warm_layouts(limits)
+                for layout in layouts:
                     program(self._device.upload(idle_buffer(layout)), layout)
         finally:
             program.storage = kept

@@ -11,11 +11,10 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 from torch.export.pt2_archive import PT2ArchiveWriter
-from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR
 
 from musebench.models.source import Tokenizer
 from musebench.programs.facts import ProgramFacts
-from musebench.programs.package import FACTS_RECORD, TOKENIZER_FOLDER, WEIGHTS_FOLDER, encoded
+from musebench.programs.package import FACTS_RECORD, METHODS_FOLDER, TOKENIZER_FOLDER, WEIGHTS_FOLDER, encoded
 
 Tensors = Mapping[str, Tensor]
 
@@ -42,7 +41,7 @@ def write_package(path: Path, facts: ProgramFacts, contents: Contents) -> None:
         with PT2ArchiveWriter(str(made)) as archive:
             for method, files in contents.files.items():
                 for file in files:
-                    archive.write_file(f"{AOTINDUCTOR_DIR}{method}/{Path(file).name}", file)
+                    archive.write_file(f"{METHODS_FOLDER}{method}/{Path(file).name}", file)
             _write_tensors(archive, contents.constants)
             if facts.weights.file is None:
                 _write_tensors(archive, contents.weights)

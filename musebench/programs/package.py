@@ -16,6 +16,7 @@ from musebench.programs.facts import FORMAT, ProgramFacts
 FACTS_RECORD = "extra/musebench.json"
 TOKENIZER_FOLDER = "extra/tokenizer/"
 WEIGHTS_FOLDER = "data/musebench/"
+METHODS_FOLDER = "data/aotinductor/"
 """Records of a package, below the folder that torch puts all of an archive's records in."""
 
 SUFFIX = ".pt2"
@@ -88,6 +89,19 @@ def read_record(archive: zipfile.ZipFile, name: str) -> bytes | None:
         return archive.read(full)
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         raise InputError(f"{archive.filename}: record {name} is damaged ({error}); copy it again") from error
+
+
+def check_records(path: str | Path, folder: str) -> None:
+    """Read what stands below `folder` and hold it against the archive's checksums.
+
+    Raises:
+        InputError: a record is damaged: a library would be loaded as it is.
+    """
+    with open_archive(path) as archive:
+        for full in archive.namelist():
+            name = full.partition("/")[2]
+            if name.startswith(folder):
+                read_record(archive, name)
 
 
 def record_name(archive: zipfile.ZipFile, name: str) -> str | None:
