@@ -31,17 +31,17 @@ class ExportedCall:
         check_records(path, METHODS_FOLDER)
         index = -1 if device.index is None else device.index
         self._methods = {method.name: self._load(method.name, index) for method in facts.methods}
-        self._bound: list[Mapping[str, Tensor]] = []
+        self.bound: dict[str, Mapping[str, Tensor]] = {}
 
     def names(self, method: str) -> list[str]:
         """Names of the weights and constants that a method wants."""
         return list(self._methods[method].get_constant_fqns())
 
     def bind(self, method: str, constants: Mapping[str, Tensor]) -> None:
-        """Let a method read these tensors from now on; they are kept alive here."""
+        """Let a method read these tensors from now on; they are kept alive in `bound`."""
         # Positions of load_constants: use_inactive, check_full_update, user_managed.
         self._methods[method].load_constants(dict(constants), False, True, True)
-        self._bound.append(constants)
+        self.bound[method] = constants
 
     def layouts(self) -> Iterator[BatchLayout]:
         """The bounds of every method, and powers of two between those of a decode: kernels change there."""
