@@ -54,7 +54,7 @@ def changed(source: Path, out: Path, change: Callable[[dict[str, Any]], None]) -
 
 
 def damaged(source: Path, out: Path, part: str) -> Path:
-    """A copy of a package with one byte changed in the middle of the first record that has `part` in its name."""
+    """A copy of a package with a byte changed in the middle of the first record with `part` in its name."""
     shutil.copyfile(source, out)
     with zipfile.ZipFile(out) as archive:
         entry = next(entry for entry in archive.infolist() if part in entry.filename and entry.file_size)
@@ -67,7 +67,7 @@ def damaged(source: Path, out: Path, part: str) -> Path:
 
 
 def with_weights_beside(source: Path, out: Path) -> Path:
-    """The bundled model's bounded package with `--weights external`; what was compiled for `source` is taken."""
+    """The bundled model's bounded package with `--weights external`, its methods those of `source`."""
     from musebench.export import compiling
 
     with zipfile.ZipFile(source) as archive:

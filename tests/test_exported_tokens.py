@@ -1,4 +1,4 @@
-"""Exported programs make the tokens of `generate`: every scheduler and pool, both planners, at every bound."""
+"""Exported programs make the tokens of `generate`: all schedulers and pools, both planners, every bound."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from musebench.models.program_source import ProgramSource
 NEW_TOKENS = 8
 SESSIONS = 6
 SCHEDULERS = ("solo", "static", "continuous", "chunked")
-POOLS = ("geometric", "fixed")
+POOLS: dict[str, dict[str, int]] = {"geometric": {"start": 8}, "fixed": {}}
 
 
 def open_model(source: Path | None):
@@ -59,11 +59,11 @@ def run(model, program, prompts, scheduler, pool, capacity=None, sampling=None, 
     given = {} if program is None else {"program": str(program)}
     executor = registry().get("executor", "exported").make(given, backend, Limits(1, 200, SESSIONS, 200))
     executor.prepare()
+    limits = Limits(executor.limits.fewest_prefill, 200, SESSIONS, 200)
     engine = Engine(
         registry().get("scheduler", scheduler).make({}),
-        registry().get("pool", pool).make({}, bounds, backend.storage()),
-        executor, backend.clock, Limits(executor.limits.fewest_prefill, 200, SESSIONS, 200), SESSIONS, context,
-        scheduler == "chunked",
+        registry().get("pool", pool).make(POOLS[pool], bounds, backend.storage()),
+        executor, backend.clock, limits, SESSIONS, context, scheduler == "chunked",
     )  # fmt: skip
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
     engine.run(
