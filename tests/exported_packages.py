@@ -11,13 +11,15 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch._inductor.config
 
 from musebench.export.bounds import Bounds, Widths
 from musebench.export.exporter import ExportOptions, export
 from musebench.plugin.registry import Registry
-from musebench.programs.package import FACTS_RECORD
+from musebench.programs.facts import MethodFacts
+from musebench.programs.package import FACTS_RECORD, METHODS_FOLDER
 
 BOUNDED = Bounds(fewest=5, most=48, most_sequences=5, most_decodes=3)
 LADDER = Widths((2, 12), most_sequences=3)
@@ -66,24 +68,17 @@ def damaged(source: Path, out: Path, part: str) -> Path:
     return out
 
 
-def with_weights_beside(source: Path, out: Path) -> Path:
-    """The bundled model's bounded package with `--weights external`, its methods those of `source`."""
-    from musebench.export import compiling
-
-    with zipfile.ZipFile(source) as archive:
-        unpacked = out.parent / f"{out.stem}-methods"
+@cache
+def package_with_weights_beside(bounds: Bounds | Widths) -> Path:
+    """The bundled model exported with `--weights external`; its methods are those of `package(bounds)`."""
+    path = _FOLDER / "beside.pt2"
+    with zipfile.ZipFile(package(bounds)) as archive, tempfile.TemporaryDirectory() as unpacked:
         archive.extractall(unpacked)
 
-    def compiled(program: Any, method: Any) -> list[str]:
-        return [str(file) for file in unpacked.glob(f"*/data/aotinductor/{method.name}/*")]
+        def compiled(program: Any, method: MethodFacts) -> list[str]:
+            return [str(file) for file in Path(unpacked).glob(f"*/{METHODS_FOLDER}{method.name}/*")]
 
-    kept, compiling.compile_method = compiling.compile_method, compiled
-    try:
-        export(
-            ExportOptions(out, bounds=BOUNDED, weights="external", max_context=512, dtype="float32"),
-            registry(),
-        )
-    finally:
-        compiling.compile_method = kept
-        shutil.rmtree(unpacked)
-    return out
+        options = ExportOptions(path, dtype="float32", bounds=bounds, weights="external", max_context=512)
+        with patch("musebench.export.compiling.compile_method", compiled):
+            export(options, registry())
+    return path

@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
-from exported_packages import BOUNDED, changed, damaged, package, registry, with_weights_beside
+from exported_packages import BOUNDED, changed, damaged, package, package_with_weights_beside, registry
 
 from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_options import TorchOptions
@@ -21,7 +22,7 @@ from musebench.core.options import NoOptions
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
 from musebench.models.program_source import ProgramSource
-from musebench.report import files
+from musebench.report import files, metrics
 
 
 def run(*arguments: str):
@@ -57,11 +58,7 @@ def test_a_report_holds_what_the_program_cost_and_its_methods(program, tmp_path)
     assert made.costs.counters["program package bytes"] == program.stat().st_size
     assert made.costs.counters["program bytes read"] >= made.conditions.model.facts.weight_bytes
     assert made.costs.counters["program export peak bytes"] > 0
-    assert {name for step in made.runs[0].steps.programs for name in step} <= {
-        "decode-1",
-        "decode",
-        "prefill",
-    }
+    assert set(metrics.step_totals(made).programs) == {"decode-1", "decode", "prefill"}
     assert made.choices.executor.name == "exported"
 
 
@@ -179,18 +176,19 @@ def test_equal_weights_of_another_source_are_taken(program, out, tmp_path):
     assert result.exit_code == 0, result.output
 
 
-def test_weights_beside_a_package_must_be_there_and_its_own(program, tmp_path):
-    out = with_weights_beside(program, tmp_path / "beside.pt2")
-    weights = tmp_path / "beside.safetensors"
+def test_weights_beside_a_package_must_be_there_and_its_own(tmp_path):
+    made = package_with_weights_beside(BOUNDED)
+    out = Path(shutil.copyfile(made, tmp_path / made.name))
+    weights = Path(shutil.copyfile(made.with_suffix(".safetensors"), tmp_path / f"{made.stem}.safetensors"))
     arguments = ("--model", str(out), "--executor", "exported")
     content = bytearray(weights.read_bytes())
     content[-100] ^= 0xFF
     weights.write_bytes(content)
-    assert "is not what beside.pt2 was exported with" in the_error(run(*arguments))
+    assert f"is not what {out.name} was exported with" in the_error(run(*arguments))
     weights.write_bytes(content[:1000])
     assert "cannot be read" in the_error(run(*arguments))
     weights.unlink()
-    assert "beside.safetensors, which cannot be read" in the_error(run(*arguments))
+    assert f"{weights.name}, which cannot be read" in the_error(run(*arguments))
 
 
 @pytest.mark.parametrize(

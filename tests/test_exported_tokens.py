@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from exported_packages import BOUNDED, LADDER, package, registry, with_weights_beside
+from exported_packages import BOUNDED, LADDER, package, package_with_weights_beside, registry
 from tiny_models import generated
 
 from musebench.backends.torch_backend import TorchBackend
@@ -128,10 +128,10 @@ def test_sampled_tokens_depend_on_seed_and_position_alone():
             assert token == choose(logits[place - 1], sampling, place)
 
 
-def test_all_methods_read_one_copy_of_the_weights(tmp_path):
-    inside, beside = package(BOUNDED), with_weights_beside(package(BOUNDED), tmp_path / "beside.pt2")
+def test_all_methods_read_one_copy_of_the_weights():
+    inside, beside = package(BOUNDED), package_with_weights_beside(BOUNDED)
     assert beside.stat().st_size < inside.stat().st_size - open_model(inside).facts.weight_bytes // 2
-    assert (tmp_path / "beside.safetensors").stat().st_size > open_model(inside).facts.weight_bytes
+    assert beside.with_suffix(".safetensors").stat().st_size > open_model(inside).facts.weight_bytes
     for source, program in ((inside, None), (beside, None), (None, inside), (None, beside)):
         model = open_model(source)
         backend = TorchBackend(TorchOptions(), "cpu", model)
@@ -156,8 +156,8 @@ def test_all_methods_read_one_copy_of_the_weights(tmp_path):
         backend.close()
 
 
-def test_weights_beside_the_package_make_the_same_tokens(tmp_path):
-    beside = with_weights_beside(package(BOUNDED), tmp_path / "beside.pt2")
+def test_weights_beside_the_package_make_the_same_tokens():
+    beside = package_with_weights_beside(BOUNDED)
     prompts, expected = case((1, 9))
     assert run(open_model(beside), None, prompts, "chunked", "geometric")[1] == expected
 
