@@ -58,7 +58,8 @@ def test_a_report_holds_what_the_program_cost_and_its_methods(program, tmp_path)
     assert made.costs.counters["program package bytes"] == program.stat().st_size
     assert made.costs.counters["program bytes read"] >= made.conditions.model.facts.weight_bytes
     assert made.costs.counters["program export peak bytes"] > 0
-    assert set(metrics.step_totals(made).programs) == {"decode-1", "decode", "prefill"}
+    programs = set(metrics.step_totals(made).programs)
+    assert {"decode-1", "prefill"} <= programs <= {"decode-1", "decode", "prefill"}
     assert made.choices.executor.name == "exported"
 
 
