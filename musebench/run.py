@@ -135,8 +135,6 @@ def run(
         runs, message = _measure(options, registry, parts, progress, kept)
         sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
         costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
-        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
-        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
             rows=parts.backend.storage().bytes,
