@@ -138,7 +138,8 @@ def run(
         )  # fmt: skip
         kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
         runs, message = _measure(options, registry, parts, progress, kept)
-        costs = Costs(seconds=parts.costs, counters=dict(parts.executor.counters()))
+        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
+        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
             rows=parts.backend.storage().bytes,
@@ -229,6 +230,8 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     pool = make_pool(chosen["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
+    if require_model := getattr(backend, "require_model", None):
+        require_model()
     if not simulated:  # no host clock leaks into a simulated run's report
         costs["ready"] = time.perf_counter() - started
     snapshots["opened"] = backend.memory()

@@ -20,6 +20,7 @@ def register_executors(register: Register) -> None:
         ("eager", "launches every operation of every forward"),
         ("graph", "replays decodes as CUDA graphs, captured again when the pool moves"),
         ("compiled", "the model through torch.compile, its decodes captured or not"),
+        ("exported", "a program compiled ahead of time, within its bounds"),
     ):
         target = f"musebench.executors.{name}:{name.capitalize()}Executor"
         _with_own_options(register, name, target, summary)
@@ -82,6 +83,7 @@ def register_models(register: Register) -> None:
         ),
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
+        ("program", "program_source", "ProgramSource", "a .pt2 package that musebench export made"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
         (
             "shape",
@@ -123,5 +125,6 @@ def register_commands(register: Register) -> None:
         ("compare", "Compare reports with a baseline."),
         ("explain", "Show where the time of one step goes on a simulated device."),
         ("profile", "Measure a device for simulation, or show the profiles there are."),
+        ("export", "Compile a model ahead of time into a program with bounds."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)
