@@ -11,9 +11,11 @@ from functools import partial
 from typing import Any, Protocol
 
 from musebench.core.clock import VirtualClock
+from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
 from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.options import nearest
+from musebench.core.packing import pack
 from musebench.core.plan import Limits
 from musebench.core.profiling import Activity
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
@@ -41,6 +43,7 @@ from musebench.report.schema import (
     WorkloadInfo,
     new_report,
 )
+from musebench.workload.build import Built
 from musebench.workload.load import load_workload
 from musebench.workload.spec import Context
 from musebench.workload.workload import Workload
@@ -82,9 +85,11 @@ class RunOptions:
     repeat: int = 1
     overlap: bool | None = None
     margins: bool = False
+    stepwise: bool = False
+    slo: Mapping[str, float] = field(default_factory=dict)
     step_timeout: float | None = None
     on_oom: str = "fail"
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
 
@@ -106,7 +111,7 @@ class _Parts:
     """What a run is put together from."""
 
     workload: Workload
-    requests: list[Request]
+    built: Built
     model: Model
     backend: Backend
     pool: Pool
@@ -149,7 +154,8 @@ def run(
         )  # fmt: skip
         kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
         runs, message = _measure(options, registry, parts, progress, kept)
-        costs = Costs(seconds=parts.costs, counters=dict(parts.executor.counters()))
+        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
+        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
             rows=parts.backend.storage().bytes,
@@ -164,7 +170,7 @@ def run(
     parts.snapshots["closed"] = parts.backend.memory()
     reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
     memory = Memory(computed, parts.snapshots, reasons)
-    made = new_report(conditions, parts.choices, runs, memory, costs, message or trouble)
+    made = new_report(conditions, parts.choices, runs, memory, costs, message or trouble, dict(options.slo))
     return replace(made, id=stub.id, created=stub.created)
 
 
@@ -199,37 +205,53 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     }
     _natural("--warmup", options.warmup, 0)
     _natural("--repeat", options.repeat, 1)
+    if options.stepwise and device.partition(":")[0] != "sim":
+        raise UsageError(f"--stepwise is for simulated devices; on {device} every run is stepped")
     require = getattr(backend_kind.load(), "require", None)
     if require is not None:
         require(device)  # no device: said before anything is loaded
 
+    simulated = bool(getattr(backend_kind.load(), "SIMULATED", False))
     source = _model_source(options, registry)
     dtype = options.dtype or ("float32" if device.partition(":")[0] == "cpu" else "bfloat16")
     snapshots = {"start": MemorySnapshot()}
-    model = source.open(options.model, dtype, device, options.seed)
-    requests = workload.requests(
+    if simulated:
+        model = Model(source.facts(options.model, dtype), source=options.model)
+    else:
+        model = source.open(options.model, dtype, device, options.seed)
+    built = workload.build(
         Context(
             tokenizer=model.tokenizer,
             vocab=model.facts.vocab,
             stop_tokens=model.stop_tokens,
             seed=options.seed,
+            contents=not simulated,
             generators={c.name: c.make for c in registry.components("workload")},
             trace_formats={c.name: c.make for c in registry.components("trace")},
         )
     )
+    requests = built.requests
     if not requests:
         raise UsageError(f"workload {workload.name!r} makes no request")
     limits, bounds = _dimensions(options, workload, requests, model)
 
     backend = backend_kind.load()(chosen["backend"], device, model)
     snapshots["loaded"] = backend.memory()
+    if simulated:
+        backend.expect(limits)
     backend.open(bounds, record_margins=options.margins)
     executor = executor_kind.load()(chosen["executor"], backend, limits)
     limits = _plan_limits(limits, executor)
-    pool = pool_kind.load()(chosen["pool"], bounds, backend.storage())
+    make_pool = pool_kind.load()
+    if simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
+        make_pool = getattr(make_pool, "Counted", make_pool)
+    pool = make_pool(chosen["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
-    costs["ready"] = time.perf_counter() - started
+    if require_model := getattr(backend, "require_model", None):
+        require_model()
+    if not simulated:  # no host clock leaks into a simulated run's report
+        costs["ready"] = time.perf_counter() - started
     snapshots["opened"] = backend.memory()
     choices = Choices(
         device=device,
@@ -240,9 +262,7 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
         limits=limits,
         bounds=bounds,
     )
-    return _Parts(
-        workload, requests, model, backend, pool, executor, limits, bounds, choices, costs, snapshots
-    )
+    return _Parts(workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots)
 
 
 def _plan_limits(limits: Limits, executor: Executor) -> Limits:
@@ -308,7 +328,8 @@ def _measure(
             parts.backend.synchronize()
             parts.backend.reset_peak()
         scheduler = scheduler_kind.make(options.settings.get("scheduler", {}))
-        overlap = parts.backend.name == "cuda" if options.overlap is None else options.overlap
+        simulated = parts.backend.name == "sim"
+        overlap = parts.backend.name in ("cuda", "sim") if options.overlap is None else options.overlap
         shrink = Shrink() if options.on_oom == "shrink" else None
         engine = Engine(
             scheduler,
@@ -320,6 +341,9 @@ def _measure(
             parts.bounds.max_context,
             overlap,
             on_failure=shrink,
+            packer=getattr(parts.backend, "packer", pack),
+            table=CountedTable(parts.bounds.max_sessions) if simulated else None,
+            bulk=simulated and not options.stepwise,
         )
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
@@ -340,17 +364,17 @@ def _measure(
         if kept is not None and number >= 0:
             journal = kept.journal(ended, counters)
         if kept is not None and number == 0:
-            head = JournalHead(kept.stub, before_the_run(parts.requests, parts.model))
+            head = JournalHead(kept.stub, before_the_run(parts.built.requests, parts.model))
             kept.keeper.begin(head, isinstance(parts.backend.clock, VirtualClock))
         engine.on_step = after_each(
             None if progress is None else partial(progress, repeat=max(number + 1, 0)), journal
         )
         energy = EnergyMeter(getattr(parts.backend, "nvml", None))
         energy.start()
-        began = time.perf_counter()
+        began = parts.backend.clock.now()
         try:
             with nullcontext() if kept is None else kept.watch(engine, runs, so_far):
-                engine.run(parts.requests)
+                engine.run(parts.built.requests, parts.workload.concurrency)
             message = trouble_of(engine)
         except KeyboardInterrupt:
             message = "interrupted"
@@ -358,7 +382,7 @@ def _measure(
             message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
         used = energy.stop()
         if number < 0 and message is None:
-            parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + time.perf_counter() - began
+            parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + parts.backend.clock.now() - began
             parts.snapshots["warm"] = parts.backend.memory()
             continue
         parts.snapshots["peak"] = parts.backend.memory()
@@ -406,12 +430,13 @@ def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
     device = str(backend.pop("device", options.device))
     return Conditions(
         device=device,
-        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256),
+        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256, list(parts.built.notes)),
         model=ModelInfo(
             parts.model.facts.name, parts.model.source or options.model, parts.model.facts.dtype,
             parts.model.facts, parts.model.weights_sha256,
         ),
         seed=options.seed,
+        clock="virtual" if parts.backend.name == "sim" else "host",
         warmup=options.warmup,
         repeats=options.repeat,
         driver=backend.pop("driver", None),

@@ -92,7 +92,7 @@ def test_every_run_ends_with_right_tokens_and_no_cell_lost(
     for sequence in recorder.sequences:
         out = 1 if sequence.preemptions and not sequence.finish_reason.succeeded else 0
         assert len(sequence.pauses) in (2 * sequence.preemptions, 2 * sequence.preemptions - out)
-        assert sequence.pauses == sorted(sequence.pauses)
+        assert list(sequence.pauses) == sorted(sequence.pauses)
     sessions = [sequence.session for sequence in recorder.sequences]
     assert len(set(sessions)) == len(made)
     if not failing and not failing_growth and not cancels:

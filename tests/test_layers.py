@@ -15,12 +15,13 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
-    ("run", "matrix"),
+    ("capacity",),
+    ("run", "matrix", "export"),
     ("keeping", "testing"),
     ("report",),
     ("plugin",),
     ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),
-    ("kernels",),
+    ("kernels", "programs"),
     ("core",),
 )
 """Top to bottom. A module imports its own part and the layers below, and no neighbour in its layer."""
@@ -35,7 +36,7 @@ ALLOWED_NEIGHBOURS = {
 """Part and module: the types of an opened model, which hold no code of a model source, and the readers of
 memory, which a backend asks about its own device."""
 
-TORCH_FREE = ("core", "plugin", "cli", "schedulers", "pools", "executors")
+TORCH_FREE = ("core", "plugin", "cli", "schedulers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")
 
 

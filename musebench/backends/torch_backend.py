@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import torch
 
 from musebench.backends.batch_check import check_batch
 from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs, idle_buffer, warm_layouts
+from musebench.backends.exported_call import ExportedCall, NoModule
+from musebench.backends.exported_check import check_build, check_context, check_model, layer_shapes
+from musebench.backends.exported_weights import load_weights
 from musebench.backends.packed import pack_projections
 from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
@@ -21,7 +25,7 @@ from musebench.backends.torch_memory import ForwardMemory
 from musebench.backends.torch_options import TorchOptions
 from musebench.backends.torch_output import TorchOutput
 from musebench.backends.torch_profile import TorchProfiler
-from musebench.backends.torch_program import StepProgram, TransformersCall
+from musebench.backends.torch_program import ModelCall, StepProgram, TransformersCall
 from musebench.backends.torch_storage import TorchStorage
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.clock import HostClock
@@ -30,6 +34,8 @@ from musebench.core.plan import Limits
 from musebench.core.protocols import MemorySnapshot, PoolBounds
 from musebench.measure.nvml import Nvml
 from musebench.models.source import Model
+from musebench.programs.facts import ProgramFacts
+from musebench.programs.package import read_facts
 
 FEWEST_ROWS = 3
 """Of the rows that padding runs over: a compiled program treats sizes of 0 and 1 apart."""
@@ -57,21 +63,28 @@ class TorchBackend:
         self.clock = HostClock()
         self.options = options
         self.kernels = _kernels(options, self.name)
-        if model.module is None:
+        if model.module is None and model.program is None:
             raise UsageError(
                 f"model {model.facts.name!r} was opened without weights; --device {device} needs them"
             )
-        self.module = model.module.eval()
-        _check_weights(self.module, self._device.device, device)
+        self.module = None if model.module is None else model.module.eval()
+        self.model_program = model.program
+        self._weights_sha256 = model.weights_sha256
+        if self.module is not None:
+            _check_weights(self.module, self._device.device, device)
         if self.facts.dtype == "float32":
             # TF32 keeps 10 bits of a product; tokens then differ from generate's.
             torch.set_float32_matmul_precision("highest")
-        with self._device.active():
-            layers = probe(self.module)
-            pack_projections(self.module)
-            self._device.trim()  # the blocks of the weights that were packed
+        if self.module is not None:
+            with self._device.active():
+                layers = probe(self.module)
+                pack_projections(self.module)
+                self._device.trim()  # the blocks of the weights that were packed
+            self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
+        else:
+            program = read_facts(str(model.program))
+            layers, self._vocabulary = layer_shapes(program), program.vocabulary
         self._storage = TorchStorage(layers, self._device, options.poison)
-        self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
         self._bounds: PoolBounds | None = None
         self._program: StepProgram | None = None
@@ -95,13 +108,17 @@ class TorchBackend:
         """
         if self._program is not None:
             raise RuntimeError("the backend is open already")
-        fix_rotary(self.module, bounds.max_context)
+        if self.module is not None:
+            fix_rotary(self.module, bounds.max_context)
         width = -(-bounds.max_context // TABLE_STEP) * TABLE_STEP
         rows = bounds.max_sessions + 1
         device = self._device.device
         self._bounds = bounds
+        call: ModelCall = (
+            NoModule(self.model_program) if self.module is None else TransformersCall(self.module)
+        )
         self._program = StepProgram(
-            TransformersCall(self.module),
+            call,
             self._storage,
             torch.zeros(rows, width, dtype=torch.int32, device=device),
             torch.zeros(rows, dtype=torch.int32, device=device),
@@ -141,7 +158,7 @@ class TorchBackend:
 
     def warm(self, limits: Limits) -> Mapping[str, float]:
         """Run steps of padding alone, over rows of their own: kernels are compiled, and so is a compiled
-        model. On a CPU nothing but a model has to be.
+        model. On a CPU nothing but a model has to be. A program's layouts are its own.
         """
         program = self.program
         compiled = isinstance(program.model, CompiledCall)
@@ -153,7 +170,9 @@ class TorchBackend:
         kept, program.storage = program.storage, rows
         try:
             with self._device.active(), torch.inference_mode():
-                for layout in warm_layouts(limits):
+                model = program.model
+                layouts = model.layouts() if isinstance(model, ExportedCall) else warm_layouts(limits)
+                for layout in layouts:
                     program(self._device.upload(idle_buffer(layout)), layout)
         finally:
             program.storage = kept
@@ -175,6 +194,40 @@ class TorchBackend:
     def compilations(self) -> Mapping[str, int | float]:
         model = None if self._program is None else self._program.model
         return model.compilations() if isinstance(model, CompiledCall) else {}
+
+    def require_program(self, path: Path, facts: ProgramFacts) -> None:
+        """See `musebench.programs.backend.ProgramBackend`."""
+        check_build(path, facts.build, self._device.device, self.kernels)
+        check_model(path, facts, self.facts, self._storage.layers)
+        if self._bounds is not None:
+            check_context(path, facts, self._bounds.max_context)
+
+    def load_program(self, path: Path, facts: ProgramFacts) -> Mapping[str, float]:
+        """See `musebench.programs.backend.ProgramBackend`; a module that is loaded lends its weights.
+
+        Raises:
+            InputError: the package, or the file of its weights, is damaged or missing.
+            UsageError: it was exported with other weights than the model has.
+        """
+        started = time.perf_counter()
+        program = self.program
+        with self._device.active():
+            call = ExportedCall(path, facts, self._device.device)
+            read = load_weights(
+                call, path, self.module, self._weights_sha256, self.facts.name, self._device.device
+            )
+        program.model = call
+        return {"seconds": time.perf_counter() - started, "bytes": read}
+
+    def require_model(self) -> None:
+        """Say, once the executor is ready, that it runs a module and there is none.
+
+        Raises:
+            UsageError: the model is a program that was not loaded.
+        """
+        model = self.program.model
+        if isinstance(model, NoModule):
+            raise model.refusal()
 
     def require_capture(self) -> None:
         self._capturing()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 
 from musebench.cli.format import format_option, render
 from musebench.cli.plugins import pass_registry
-from musebench.core.errors import MusebenchError
+from musebench.cli.program import show_program
+from musebench.core.errors import MusebenchError, UsageError
 from musebench.core.options import OptionInfo
 from musebench.plugin.component import Component
 from musebench.plugin.hookspecs import KINDS
@@ -21,9 +23,14 @@ COLUMNS = ("kind", "name", "option", "default", "what", "package", "version")
 
 @click.command("list")
 @click.argument("kind", required=False)
+@click.option(
+    "--program",
+    type=click.Path(path_type=Path),
+    help="Show what is in a package of musebench export instead.",
+)
 @format_option
 @pass_registry
-def command(registry: Registry, kind: str | None, form: str) -> None:
+def command(registry: Registry, kind: str | None, program: Path | None, form: str) -> None:
     """Show the components there are, their options and the packages they come from.
 
     KIND is one of executor, pool, scheduler, backend, model, workload, trace, check and command; without it
@@ -35,7 +42,13 @@ def command(registry: Registry, kind: str | None, form: str) -> None:
       musebench list
       musebench list pool
       musebench list --format json
+      musebench list --program model.pt2
     """
+    if program is not None:
+        if kind is not None:
+            raise UsageError(f"list shows components of kind {kind!r} or the package of --program; give one")
+        click.echo(show_program(program, form))
+        return
     kinds = [kind] if kind else list(KINDS)
     components = [component for each in kinds for component in registry.components(each)]
     described, warnings = _described(components)

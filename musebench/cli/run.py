@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from musebench.cli.format import format_option
+from musebench.cli.load import Load, load_options
 from musebench.cli.plugins import pass_registry
 from musebench.plugin.registry import Registry, parse_settings
 
@@ -17,14 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.command("run")
-@click.argument("workload", default="capitals")
+@click.argument("workload", required=False)
+@load_options
 @click.option(
     "--model",
     default="bundled",
     show_default=True,
     help="bundled, a folder or hub id, a .gguf file, or random:SHAPE.",
 )
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or sim:PROFILE.")
 @click.option("--dtype", help="float32, bfloat16 or float16. Without it: float32 on a CPU, else bfloat16.")
 @click.option("--executor", default="eager", show_default=True, help="How a step is launched.")
 @click.option(
@@ -44,6 +47,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--margins", is_flag=True, help="Record the difference of the two largest logits of every token."
+)
+@click.option(
+    "--slo",
+    multiple=True,
+    metavar="NAME=LIMIT",
+    help="An objective: ttft, tpot or e2e of a request at most 500ms, say. Shows who meets all, and goodput.",
+)
+@click.option("--explain-step", is_flag=True, help="Show where the time of a simulated run's mean step goes.")
+@click.option(
+    "--stepwise",
+    is_flag=True,
+    help="Simulate every step by itself; the report is the same, and takes longer.",
 )
 @click.option(
     "--set",
@@ -113,9 +128,13 @@ def command(
     journal: bool | None,
     trust_remote_code: bool,
     form: str,
+    workload: str | None,
+    slo: tuple[str, ...],
+    explain_step: bool,
     **choices: Any,
 ) -> None:
     """Run WORKLOAD (a name, a YAML file or a trace) and show what it cost and whether its tokens are right.
+    Without it: capitals.
 
     Exits with 0 when every answer is right, 1 when one is not or nothing succeeded, 2 for a mistake.
 
@@ -126,12 +145,14 @@ def command(
       musebench run mixed-small --set pool.factor=1.5 --set workload.requests=8
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
       musebench run capitals --trace-out trace.json --profile
+      musebench run --device sim:h200 --model llama-3.1-8b --trace trace.csv --arrivals poisson --rate 4
     """
     # torch comes with these; imported here, so that --help stays fast.
     from musebench.cli.keeping import FileKeeper
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
+    from musebench.report.slo import parse as parse_slo
     from musebench.report.verdict import exit_code
     from musebench.run import Profile, RunOptions, run
 
@@ -139,15 +160,26 @@ def command(
         raise UsageError(f"--out {out} is a folder; name a file in it")
     if profiled and trace_out is None:
         raise UsageError("--profile records kernels for a trace; say where it goes: --trace-out FILE")
+    if explain_step:
+        from musebench.report.mean_step import explanation
+
+        if not str(choices["device"]).startswith("sim:"):
+            raise UsageError(f"--explain-step is for simulated devices, not for {choices['device']}")
     if trust_remote_code:
         sets = (*sets, "model.trust_remote_code=true")
-    options = RunOptions(settings=parse_settings(list(sets)), **choices)
+    load = Load(**{entry.name: choices.pop(entry.name) for entry in fields(Load)})
+    settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
+    if changes := load.settings():
+        settings["workload"] = {**settings.get("workload", {}), **changes}
+    options = RunOptions(
+        load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
+    )
     checks = [component.make({}) for component in registry.components("check")]
     profile = Profile(profile_steps) if profiled else None
 
     def finish(report: Report, path: Path) -> int:
         files.write(report, path)
-        click.echo(tables.show(report, form, checks))
+        click.echo(tables.show(report, form, checks, [explanation(report)] if explain_step else []))
         click.echo(f"report: {path}", err=True)
         if trace_out is not None:
             _write_trace(report, trace_out, profile)

@@ -23,6 +23,7 @@ class Cells:
         self.held = np.zeros(slots + 1, np.int32)
         self._lowest = 1  # every cell below it is owned
         self._edited: dict[int, int] = {}
+        self.forked = False  # ever
 
     @property
     def free(self) -> int:
@@ -76,6 +77,7 @@ class Cells:
             raise ValueError(f"slot {target} holds {self.held[target]} cells; only an empty slot can fork")
         if not 0 <= upto <= self.held[source]:
             raise ValueError(f"slot {source} holds {self.held[source]} cells; {upto} cannot be shared")
+        self.forked = True
         cells = self.table[source, :upto]
         self.owners[cells] += 1
         self.table[target, :upto] = cells

@@ -8,6 +8,7 @@ launch that fails is rolled back: nothing advanced, no cell lost.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -16,13 +17,19 @@ import numpy as np
 
 from musebench.core.errors import PoolFull, StepFailed
 from musebench.core.flight import Flight, Lineup
-from musebench.core.packing import pack
+from musebench.core.packing import Packed, pack
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
 from musebench.core.request import FinishReason, Request
-from musebench.core.sequence import PENDING, Phase, Sequence, SequenceTable
+from musebench.core.sequence import Phase, Sequence, SequenceTable
+from musebench.core.stretch import Lasting, Steady, Stretching
+from musebench.core.stretching import advance
+from musebench.core.waiting import Offered, WaitingLine
+
+Packer = Callable[..., Packed]
+"""`musebench.core.packing.pack`, or a function of the same arguments that leaves contents out."""
 
 NAMED = 4
 """Most requests that a failure names one by one."""
@@ -33,8 +40,10 @@ class Engine:
 
     `limits` are what a plan keeps; `max_sessions` slots are there, and no step has more sequences. `on_step`
     is called after each commit with the engine; `on_failure` with each step that failed: True means that it
-    may be tried again. With `overlap` one step may be in flight while the next is
-    planned.
+    may be tried again. With `overlap` one step may be in flight while the next is planned. `packer` makes the
+    batches of what `table` (of `max_sessions` slots; None: one that keeps all token ids) holds. With `bulk`
+    stretches of equal decodes are taken at once where scheduler, pool and executor can
+    (musebench.core.stretch); `on_step` is then called once a stretch.
     """
 
     def __init__(
@@ -49,6 +58,9 @@ class Engine:
         overlap: bool = False,
         on_step: Callable[[Engine], None] | None = None,
         on_failure: Callable[[Engine, StepFailed], bool] | None = None,
+        packer: Packer = pack,
+        table: SequenceTable | None = None,
+        bulk: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.pool = pool
@@ -59,14 +71,22 @@ class Engine:
         self.overlap = overlap
         self.on_step = on_step
         self.on_failure = on_failure
+        self.packer = packer
+        self.bulk = (
+            bulk
+            and isinstance(scheduler, Steady)
+            and isinstance(pool, Lasting)
+            and isinstance(executor, Stretching)
+        )
         self.recorder = Recorder()
-        self.table = SequenceTable(max_sessions)
-        self.waiting: list[Sequence] = []
+        self.table = SequenceTable(max_sessions) if table is None else table
+        self.waiting = WaitingLine()
         self.running = Lineup()
         self._future: list[tuple[float, int, Sequence]] = []
         self._by_id: dict[str, Sequence] = {}
         self._free_slots = list(range(1, max_sessions + 1))
         self._flights: deque[Flight] = deque()
+        self._followers: deque[Request] = deque()  # each arrives when somebody has ended
         self._sessions = 0
         self._admissions = 0
         self._steps = 0
@@ -120,11 +140,13 @@ class Engine:
 
     # -- the loop -------------------------------------------------------------------------------------
 
-    def run(self, requests: Iterable[Request] = ()) -> Recorder:
+    def run(self, requests: Iterable[Request] = (), concurrency: int | None = None) -> Recorder:
         """Submit `requests` and step until all have ended. A step that fails ends the requests in it, with
-        the error as their message; the others go on."""
-        for request in requests:
-            self.submit(request)
+        the error as their message; the others go on. With `concurrency` so many are submitted at first, and
+        the next one arrives when one has ended."""
+        self._followers = deque(requests)
+        while self._followers and (concurrency is None or len(self._by_id) < concurrency):
+            self.submit(self._followers.popleft())
         self._origin = self.clock.now()
         while not self.idle:
             try:
@@ -164,7 +186,7 @@ class Engine:
             if self._flights:
                 self._settle()
             elif self._future:
-                self.clock.sleep_until(self._origin + self._future[0][0])
+                self._sleep(self._future[0][0])
             return
         if self._torn:
             # Part of the failed launch may have run: the device's last tokens are no longer those of the step
@@ -172,11 +194,25 @@ class Engine:
             self._torn = False
             self._settle()
         start = self.clock.now()
-        flight = self._launch(start)
+        plan = None
+        if self.bulk and self.running.decoding and not self.running.prefilling:
+            plan = self._plan(len(self.waiting))
+            if advance(self, plan):
+                return
+        flight = self._launch(start, plan)
         if flight is not None:
             self._flights.append(flight)
         while len(self._flights) > (1 if self.overlap and flight is not None else 0):
             self._commit(self._flights.popleft())
+
+    def _sleep(self, arrival: float) -> None:
+        """Until `now` reaches `arrival`. (origin + arrival) - origin can round below arrival, where a virtual
+        clock would stand for ever."""
+        until = self._origin + arrival
+        self.clock.sleep_until(until)
+        while self.now() < arrival:
+            until = math.nextafter(until, math.inf)
+            self.clock.sleep_until(until)
 
     def _settle(self) -> None:
         while self._flights:
@@ -215,12 +251,25 @@ class Engine:
 
     # -- launch ---------------------------------------------------------------------------------------
 
-    def _launch(self, start: float) -> Flight | None:
-        """Plan and launch one step; None when there was nothing to launch before flights have landed."""
+    def _plan(self, offered: int) -> StepPlan:
+        """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
+        plan = self.scheduler.plan(Offered(self.waiting, offered), self.running, self.limits, self.pool)
+        if not plan.empty:
+            if plan.decodes is self.running.decoding:
+                plan = plan.with_slots(self.running.decode_slots())
+            try:
+                check_plan(plan, self.running, self.limits, len(self._free_slots))
+            except ValueError as error:
+                raise RuntimeError(f"scheduler {self.scheduler.name!r} made a wrong plan: {error}") from error
+        return plan
+
+    def _launch(self, start: float, given: StepPlan | None = None) -> Flight | None:
+        """Plan (unless the plan is given) and launch one step; None when there was nothing to launch before
+        flights have landed."""
         waiting_before, running_before = len(self.waiting), len(self.running)
         offered = len(self.waiting)
         while True:
-            plan = self.scheduler.plan(tuple(self.waiting[:offered]), self.running, self.limits, self.pool)
+            plan, given = given or self._plan(offered), None
             if plan.empty:
                 if self._flights:
                     return None
@@ -230,10 +279,6 @@ class Engine:
                     f"scheduler {self.scheduler.name!r} planned nothing with {len(self.running)} running and "
                     f"{len(self.waiting)} waiting sequences"
                 )
-            try:
-                check_plan(plan, self.running, self.limits, len(self._free_slots))
-            except ValueError as error:
-                raise RuntimeError(f"scheduler {self.scheduler.name!r} made a wrong plan: {error}") from error
             admitted = self._admit(plan)
             try:
                 cells = self.pool.reserve(plan)
@@ -255,11 +300,8 @@ class Engine:
                 raise self._failed(self._steps, plan, error, reserving=True) from error
         flight = Flight(plan, self._steps, start, waiting_before, running_before)
         flight.admitted = admitted
-        flight.rows, flight.in_use, flight.generation = (
-            self.pool.rows + 1,
-            self.pool.in_use,
-            self.pool.generation,
-        )
+        pool = self.pool
+        flight.rows, flight.in_use, flight.generation = pool.rows + 1, pool.in_use, pool.generation
         self._note_growth()
         try:
             self._execute(flight, cells)
@@ -299,7 +341,7 @@ class Engine:
         self._vacate(sequence)
         sequence.phase = Phase.WAITING
         sequence.preemptions += 1
-        sequence.pauses.append(self.now())
+        sequence.pauses += (self.now(),)
         self.recorder.preemptions += 1
         self._requeue(sequence)
 
@@ -324,7 +366,7 @@ class Engine:
         edits = self.pool.take_edits()
         for forward in self.executor.cut(flight.plan):
             count = forward.plan.tokens
-            packed = pack(forward, table, cells[at : at + count], flight.generation, edits)
+            packed = self.packer(forward, table, cells[at : at + count], flight.generation, edits)
             edits = ()
             at += count
             flight.add(packed, self.executor.execute(packed.batch))
@@ -337,7 +379,7 @@ class Engine:
             )
         flight.close()
         # The sampled token of each row is the sequence's next: on its way, but it counts from here on.
-        table.tokens[flight.slots, flight.positions] = PENDING
+        table.expect(flight.slots, flight.positions)
         table.length[flight.slots] = flight.positions + 1
         self._line_up(flight)
 
@@ -354,18 +396,23 @@ class Engine:
                     now if sequence.scheduled_seconds is None else sequence.scheduled_seconds
                 )
             if len(sequence.pauses) % 2:
-                sequence.pauses.append(now)
+                sequence.pauses += (now,)
             sequence.phase = Phase.PREFILL
             running.add(sequence)
         for piece in flight.plan.prefills:
             if piece.sequence.remaining == 1 and piece.sequence.generated > 0:
                 piece.sequence.phase = Phase.DECODE
                 running.to_decode(piece.sequence)
+        self._drain_full(flight)
+
+    def _drain_full(self, flight: Flight) -> None:
+        """Sequences whose last token is on its way are planned no more."""
         full = self.table.length[flight.slots] >= self.table.limit[flight.slots]
-        if full.any():
+        flight.ending = bool(full.any())
+        if flight.ending:
             ending = set(flight.slots[full].tolist())
-            for sequence in [one for one in flight.plan.sequences() if one.slot in ending]:
-                running.drain(sequence)
+            for sequence in [one for one in flight.sequences if one.slot in ending]:
+                self.running.drain(sequence)
 
     def _rollback(self, flight: Flight) -> None:
         """Undo a launch: counts, lengths and cells are as before it, admitted sequences wait again."""
@@ -383,7 +430,7 @@ class Engine:
             self._vacate(sequence)
             sequence.phase = Phase.WAITING
             if sequence.pauses and len(sequence.pauses) % 2 == 0:
-                sequence.pauses.pop()  # admitted again by this launch: still paused
+                sequence.pauses = sequence.pauses[:-1]  # admitted again by this launch: still paused
             if sequence not in self.waiting:
                 self._requeue(sequence)
         for sequence in flight.sequences:
@@ -392,7 +439,8 @@ class Engine:
 
     # -- commit ---------------------------------------------------------------------------------------
 
-    def _commit(self, flight: Flight) -> None:
+    def _commit(self, flight: Flight, end: float | None = None) -> None:
+        """Take a step's tokens over; `end` is when they came back, where the clock is past it already."""
         try:
             tokens = flight.wait()
         except Exception as error:
@@ -403,20 +451,22 @@ class Engine:
             self._rollback(flight)
             self._take_back_row(flight.step)
             raise self._failed(flight.step, flight.plan, error) from error
-        end = self.clock.now()
+        past = end is not None
+        end = self.clock.now() if end is None else end
         table, now = self.table, end - self._origin
         keep = flight.kept()
-        slots, positions, tokens = flight.slots[keep], flight.positions[keep], tokens[keep]
-        table.tokens[slots, positions] = tokens
-        table.token_step[slots, positions] = len(self.recorder.steps)
+        slots, positions = flight.slots, flight.positions
+        if keep is not None:
+            slots, positions, tokens = slots[keep], positions[keep], tokens[keep]
+        table.land(slots, positions, tokens, len(self.recorder.steps))
         if flight.margins is not None:
             self._note_margins(flight, keep)
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        stopped = (table.stop[slots] == tokens[:, None]).any(1)
-        ended = stopped | (positions + 1 >= table.limit[slots])
-        if ended.any():
+        if flight.ending or table.stops:
+            stopped = (table.stop[slots] == tokens[:, None]).any(1)
+            ended = stopped | (positions + 1 >= table.limit[slots])
             by_slot = {sequence.slot: sequence for sequence in flight.sequences}
             for slot, stop, position in zip(
                 slots[ended].tolist(), stopped[ended].tolist(), positions[ended].tolist(), strict=True
@@ -428,7 +478,7 @@ class Engine:
                 sequence = by_slot[slot]
                 sequence.last_token_seconds = now
                 self._finish(sequence, FinishReason.STOP if stop else FinishReason.LENGTH, now=now)
-        host = (flight.launched - flight.start) + (self.clock.now() - end)
+        host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
         self.recorder.steps.append(
             StepRecord(
                 start=flight.start - self._origin,
@@ -450,7 +500,7 @@ class Engine:
                 logit_rows=len(flight.slots),
             )
         )
-        if self.on_step is not None:
+        if self.on_step is not None and not past:
             self.on_step(self)
 
     def _failed(self, step: int, plan: StepPlan, error: Exception, reserving: bool = False) -> StepFailed:
@@ -479,7 +529,8 @@ class Engine:
             if growth.step > step:
                 growths[index] = replace(growth, step=step)
 
-    def _note_margins(self, flight: Flight, keep: np.ndarray) -> None:
+    def _note_margins(self, flight: Flight, keep: np.ndarray | None) -> None:
+        keep = np.ones(len(flight.slots), bool) if keep is None else keep
         sessions = {sequence.slot: sequence for sequence in flight.sequences}
         assert flight.margins is not None
         rows = zip(
@@ -495,11 +546,8 @@ class Engine:
         self, sequence: Sequence, reason: FinishReason, message: str | None = None, now: float | None = None
     ) -> None:
         if sequence.slot:
-            table = self.table
-            known = table.tokens[sequence.slot, sequence.prompt_tokens : int(table.length[sequence.slot])]
-            pending = np.flatnonzero(known == PENDING)
-            if len(pending):
-                table.length[sequence.slot] = sequence.prompt_tokens + int(pending[0])
+            known = self.table.known(sequence.slot, sequence.prompt_tokens)
+            self.table.length[sequence.slot] = sequence.prompt_tokens + known
             self.running.remove(sequence)
             self._vacate(sequence)
         elif sequence in self.waiting:
@@ -509,6 +557,9 @@ class Engine:
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
+        if self._followers:
+            following = replace(self._followers.popleft(), arrival_seconds=sequence.finish_seconds)
+            self.submit(following)
         if (
             sequence.last_token_seconds is None
             and sequence.rest_steps is not None

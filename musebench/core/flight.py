@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +24,15 @@ class Lineup:
         self.decoding: tuple[Sequence, ...] = ()
         self.prefilling: tuple[Sequence, ...] = ()
         self.draining: tuple[Sequence, ...] = ()
+        self._slots_of: tuple[Sequence, ...] = ()
+        self._slots = np.empty(0, np.int32)
+
+    def decode_slots(self) -> np.ndarray:
+        """Slots of `decoding`, int32; a running sequence keeps its slot."""
+        if self._slots_of is not self.decoding:
+            self._slots_of = self.decoding
+            self._slots = np.array([sequence.slot for sequence in self.decoding], np.int32)
+        return self._slots
 
     def __len__(self) -> int:
         """All that hold a slot, draining ones too."""
@@ -42,11 +52,11 @@ class Lineup:
         return max((*self.decoding, *self.prefilling), key=_age, default=None)
 
     def add(self, sequence: Sequence) -> None:
-        self.prefilling = tuple(sorted((*self.prefilling, sequence), key=_age))
+        self.prefilling = _with(self.prefilling, sequence)
 
     def to_decode(self, sequence: Sequence) -> None:
         self.prefilling = _without(self.prefilling, sequence)
-        self.decoding = tuple(sorted((*self.decoding, sequence), key=_age))
+        self.decoding = _with(self.decoding, sequence)
 
     def drain(self, sequence: Sequence) -> None:
         self.remove(sequence)
@@ -71,8 +81,17 @@ def _age(sequence: Sequence) -> int:
     return sequence.admitted
 
 
+def _with(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+    if not line or line[-1].admitted < sequence.admitted:  # mostly
+        return (*line, sequence)
+    return tuple(sorted((*line, sequence), key=_age))
+
+
 def _without(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    return tuple(one for one in line if one is not sequence) if sequence in line else line
+    if sequence not in line:
+        return line
+    place = line.index(sequence)
+    return line[:place] + line[place + 1 :]
 
 
 class Flight:
@@ -89,14 +108,16 @@ class Flight:
         self.launched = start
         self.waiting = waiting
         self.running = running
-        self.sequences = plan.sequences()
-        slots = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
-        slots = np.concatenate([plan.decode_slots, slots])
+        slots = plan.decode_slots
+        if plan.prefills:
+            more = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
+            slots = np.concatenate([slots, more])
         self._entered = slots
-        table = self.sequences[0].table
+        table = (plan.decodes[0] if plan.decodes else plan.prefills[0].sequence).table
         self.computed = table.computed[slots]
         self.lengths = table.length[slots]
         self.admitted: list[Sequence] = []
+        self.ending = False  # whether it makes anybody's last token
         self.rows = self.in_use = self.generation = 0
         self.attended_cells = int(self.computed.sum(dtype=np.int64)) + plan.tokens
         self.attended_pairs = 0
@@ -108,6 +129,11 @@ class Flight:
         self._packed: list[Packed] = []
         self._outputs: list[StepOutput] = []
         self._dropped: set[int] = set()
+
+    @cached_property
+    def sequences(self) -> list[Sequence]:
+        """Those of the plan, in its order."""
+        return self.plan.sequences()
 
     def add(self, packed: Packed, output: StepOutput) -> None:
         self._packed.append(packed)
@@ -131,6 +157,13 @@ class Flight:
         Raises:
             NonFiniteLogits: of rows that count; names their requests.
         """
+        if len(self._outputs) == 1:  # as nearly always
+            (output,), (packed,) = self._outputs, self._packed
+            tokens = self._tokens(packed, output)
+            if len(tokens) != packed.batch.rows:
+                raise RuntimeError(f"{len(tokens)} tokens came back for {packed.batch.rows} logit rows")
+            self.device_seconds, self.margins = output.device_seconds, output.margins
+            return tokens
         parts = [
             self._tokens(packed, output) for packed, output in zip(self._packed, self._outputs, strict=True)
         ]
@@ -143,7 +176,7 @@ class Flight:
         margins = [output.margins for output in self._outputs]
         if all(margin is not None for margin in margins):
             self.margins = np.concatenate([margin for margin in margins if margin is not None])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.concatenate(parts)
 
     def _tokens(self, packed: Packed, output: StepOutput) -> np.ndarray:
         try:
@@ -165,13 +198,15 @@ class Flight:
         """Ignore what this step made for a slot whose sequence ended before."""
         self._dropped.add(slot)
 
-    def kept(self) -> np.ndarray:
-        """Which rows count, bool [R]."""
+    def kept(self) -> np.ndarray | None:
+        """Which rows count, bool [R]; None: all."""
         if not self._dropped:
-            return np.ones(len(self.slots), bool)
+            return None
         return ~np.isin(self.slots, list(self._dropped))
 
     def first_tokens(self) -> list[Sequence]:
         """Sequences whose prefill ended in this step."""
+        if not self.plan.prefills:
+            return []
         wanting = set(self.slots[len(self.plan.decodes) :].tolist())
         return [piece.sequence for piece in self.plan.prefills if piece.sequence.slot in wanting]

@@ -84,6 +84,11 @@ class StepPlan:
     def empty(self) -> bool:
         return not self.decodes and not self.prefills
 
+    def with_slots(self, slots: np.ndarray) -> StepPlan:
+        """This plan, where the slots of its decodes are known already."""
+        self.__dict__["decode_slots"] = slots
+        return self
+
     @cached_property
     def decode_slots(self) -> np.ndarray:
         """Slots of the decodes, int32; valid once all its sequences are admitted."""

@@ -107,8 +107,9 @@ class PlanBuilder:
         if self._sequences >= min(limits.most_sequences, limits.most_tokens - 2 * limits.fewest_prefill + 2):
             return False
         if self._room is None:
-            running = (*self._running.prefilling, *self._running.decoding)
-            self._room = self._pool.room - sum(self._pool.quote(one) for one in running)
+            owed = sum(self._pool.quote(one) for one in self._running.prefilling)
+            owed += len(self._running.decoding) * self._pool.decode_cells
+            self._room = self._pool.room - owed
         quote = self._pool.quote(sequence)
         if quote + self._sequences * self._pool.decode_cells > self._room:
             return False

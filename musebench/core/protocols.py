@@ -159,6 +159,18 @@ class Forward:
     pad_sequences: int = 0
     pad_rows: int = 0
 
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens that only pad."""
+        return max(self.pad_tokens - self.plan.tokens, 0)
+
+    def outline(self) -> StepBatch:
+        """The sizes of a forward of decodes, as a batch without contents."""
+        count = len(self.plan.decodes)
+        width = max(count, self.pad_tokens)
+        layout = BatchLayout(width, width, width, decode=True)
+        return StepBatch(layout, np.empty(0, np.int32), count, count, count, self.program)
+
 
 @runtime_checkable
 class Executor(Protocol):

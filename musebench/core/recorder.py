@@ -6,33 +6,9 @@ from dataclasses import dataclass, field
 
 from musebench.core.protocols import Resize
 from musebench.core.sequence import Sequence
+from musebench.core.steplog import StepLog, StepRecord
 
-
-@dataclass(slots=True)
-class StepRecord:
-    """One step. Seconds on the run's clock; `end` is when its tokens were known to the host.
-
-    `attended_cells` sums over its slices the cells of the slice's sequence up to its last token,
-    `attended_pairs` the pairs of query and cell; `logit_rows` counts next tokens.
-    """
-
-    start: float
-    end: float
-    device_seconds: float | None
-    host_seconds: float
-    decode_tokens: int
-    prefill_tokens: int
-    padded_tokens: int
-    sequences: int
-    programs: dict[str, int]
-    rows: int
-    in_use: int
-    generation: int
-    waiting: int
-    running: int
-    attended_cells: int
-    attended_pairs: int
-    logit_rows: int
+__all__ = ["GrowthRecord", "Recorder", "StepRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +27,7 @@ class Recorder:
     order in which they ended, and the margins of the two largest logits by session where they were asked
     for. `failures` are the texts of steps that failed and ended sequences."""
 
-    steps: list[StepRecord] = field(default_factory=list)
+    steps: StepLog = field(default_factory=StepLog)
     growths: list[GrowthRecord] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
     ended: list[Sequence] = field(default_factory=list)

@@ -7,7 +7,9 @@ knows its row and does the sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +24,10 @@ PENDING = -1
 
 NO_TOKEN = -2
 """Equals no token and no `PENDING`: fills the unused places of stop lists."""
+
+
+Tokens = Any
+"""What a table keeps of a sequence that has no slot, ids or steps: it has a length and a last entry."""
 
 
 class Phase(Enum):
@@ -52,6 +58,7 @@ class SequenceTable:
         self.computed = np.zeros(rows, np.int32)
         self.limit = np.zeros(rows, np.int32)
         self.stop = np.full((rows, 1), NO_TOKEN, np.int32)
+        self.stops = False  # whether any sequence ever had a stop id
         self.temperature = np.zeros(rows, np.float32)
         self.top_k = np.zeros(rows, np.int32)
         self.top_p = np.ones(rows, np.float32)
@@ -62,13 +69,53 @@ class SequenceTable:
         if stops > self.stop.shape[1]:
             more = max(stops, 2 * self.stop.shape[1]) - self.stop.shape[1]
             self.stop = np.pad(self.stop, ((0, 0), (0, more)), constant_values=NO_TOKEN)
-        if width <= self.width:
-            return
+        if width > self.width:
+            self._widen_tokens(width)
+
+    def _widen_tokens(self, width: int) -> None:
         while self.width < width:
             self.width *= 2
         grow = self.width - self.tokens.shape[1]
         self.tokens = np.pad(self.tokens, ((0, 0), (0, grow)))
         self.token_step = np.pad(self.token_step, ((0, 0), (0, grow)), constant_values=-1)
+
+    # -- tokens of a slot -----------------------------------------------------------------------------
+
+    def put(self, slot: int, prompt: Ordered[int], rest: Tokens | None, steps: Tokens | None) -> None:
+        """Write a sequence's prompt, and what it had generated before a preemption."""
+        count = len(prompt)
+        self.tokens[slot, :count] = prompt
+        self.token_step[slot, :count] = -1
+        if rest is not None and steps is not None:
+            self.tokens[slot, count : count + len(rest)] = rest
+            self.token_step[slot, count : count + len(rest)] = steps
+
+    def expect(self, slots: np.ndarray, positions: np.ndarray) -> None:
+        """Tokens are on their way to these places."""
+        self.tokens[slots, positions] = PENDING
+
+    def land(self, slots: np.ndarray, positions: np.ndarray, tokens: np.ndarray, row: int) -> None:
+        """Tokens came back; `row` is that of the step that made them."""
+        self.tokens[slots, positions] = tokens
+        self.token_step[slots, positions] = row
+
+    def land_steps(self, slots: np.ndarray, first: np.ndarray, steps: int, token: int, row: int) -> None:
+        """`steps` tokens a slot came back, from position `first` and from the step at `row` on; all of them
+        are `token`."""
+        columns = first[:, None] + np.arange(steps, dtype=np.int32)
+        self.tokens[slots[:, None], columns] = token
+        self.token_step[slots[:, None], columns] = row + np.arange(steps, dtype=np.int32)
+
+    def known(self, slot: int, prompt_tokens: int) -> int:
+        """How many generated tokens of a slot came back."""
+        row = self.tokens[slot, prompt_tokens : int(self.length[slot])]
+        pending = np.flatnonzero(row == PENDING)
+        return int(pending[0]) if len(pending) else len(row)
+
+    def take(self, slot: int, prompt_tokens: int) -> tuple[Tokens, Tokens]:
+        """The generated tokens of a slot, and the rows of the steps that made them."""
+        own = slice(prompt_tokens, int(self.length[slot]))
+        return self.tokens[slot, own].copy(), self.token_step[slot, own].copy()
 
 
 class Sequence:
@@ -105,9 +152,9 @@ class Sequence:
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
         self.preemptions = 0
-        self.pauses: list[float] = []  # seconds: preempted, admitted again, preempted, ...
-        self.rest: np.ndarray | None = None  # generated tokens kept over a preemption, int32
-        self.rest_steps: np.ndarray | None = None
+        self.pauses: tuple[float, ...] = ()  # seconds: preempted, admitted again, preempted, ...
+        self.rest: Tokens | None = None  # generated tokens kept over a preemption
+        self.rest_steps: Tokens | None = None
         self.arrival_seconds = request.arrival_seconds
         self.scheduled_seconds: float | None = None
         self.first_token_seconds: float | None = None
@@ -140,7 +187,9 @@ class Sequence:
     @property
     def remaining(self) -> int:
         """Tokens it has that are not computed: 1 when it decodes, more when it prefills."""
-        return self.length - self.computed
+        if slot := self.slot:
+            return int(self.table.length[slot]) - int(self.table.computed[slot])
+        return self.length
 
     @property
     def limit(self) -> int:
@@ -157,18 +206,15 @@ class Sequence:
         """Take a slot: write tokens, limits and stop ids into the columns."""
         table = self.table
         table.widen(self.limit, len(self.request.stop_tokens))
-        prompt = self.request.prompt
-        count = len(prompt)
-        table.tokens[slot, :count] = prompt
-        table.token_step[slot, :count] = -1
-        if self.rest is not None and self.rest_steps is not None:
-            table.tokens[slot, count : count + len(self.rest)] = self.rest
-            table.token_step[slot, count : count + len(self.rest)] = self.rest_steps
+        table.put(slot, self.request.prompt, self.rest, self.rest_steps)
         table.length[slot] = self.length  # still reads the resting tokens: slot is set last
         table.computed[slot] = 0
         table.limit[slot] = self.limit
-        table.stop[slot] = NO_TOKEN
-        table.stop[slot, : len(self.request.stop_tokens)] = self.request.stop_tokens
+        if self.request.stop_tokens:
+            table.stops = True
+        if table.stops:
+            table.stop[slot] = NO_TOKEN
+            table.stop[slot, : len(self.request.stop_tokens)] = self.request.stop_tokens
         sampling = self.request.sampling
         table.temperature[slot], table.top_k[slot] = sampling.temperature, sampling.top_k
         table.top_p[slot], table.seed[slot] = sampling.top_p, sampling.seed
@@ -177,9 +223,7 @@ class Sequence:
     def leave(self) -> int:
         """Give the slot back, keeping the generated tokens and the steps that made them."""
         slot, table = self.slot, self.table
-        length, count = int(table.length[slot]), self.prompt_tokens
-        self.rest = table.tokens[slot, count:length].copy()
-        self.rest_steps = table.token_step[slot, count:length].copy()
+        self.rest, self.rest_steps = table.take(slot, self.prompt_tokens)
         table.length[slot] = table.computed[slot] = table.limit[slot] = 0
         table.temperature[slot] = 0.0
         self.slot = 0
@@ -187,16 +231,10 @@ class Sequence:
 
     def generated_tokens(self) -> list[int]:
         """The tokens made so far, in order, without those in flight."""
-        if self.slot:
-            row = self.table.tokens[self.slot, self.prompt_tokens : self.length]
-        else:
-            row = np.empty(0, np.int32) if self.rest is None else self.rest
-        return [token for token in row.tolist() if token != PENDING]
+        row = self.table.take(self.slot, self.prompt_tokens)[0] if self.slot else self.rest
+        return [] if row is None else [token for token in np.asarray(row).tolist() if token != PENDING]
 
     def generated_steps(self) -> list[int]:
         """The steps that made them; those of tokens in flight, which stand last, are not known yet."""
-        if self.slot:
-            row = self.table.token_step[self.slot, self.prompt_tokens : self.length]
-        else:
-            row = np.empty(0, np.int32) if self.rest_steps is None else self.rest_steps
-        return row.tolist()
+        row = self.table.take(self.slot, self.prompt_tokens)[1] if self.slot else self.rest_steps
+        return [] if row is None else np.asarray(row).tolist()

@@ -13,7 +13,9 @@ from musebench.core.forwards import cut_to_limits
 from musebench.core.options import option
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.protocols import Backend, Forward, StepOutput
+from musebench.core.stretch import Stretch, StretchOutput
 from musebench.executors.ladder import GRAPH, GraphLadder, cut_for_ladder, default_ladder
+from musebench.executors.stretching import launch
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,15 @@ class CompiledExecutor:
         if self.ladder is not None and batch.program == GRAPH:
             return self.ladder.replay(batch)
         return self.backend.forward(batch)
+
+    def stretch(self, stretch: Stretch) -> StretchOutput | None:
+        """See `musebench.core.stretch.Stretching`."""
+        if self.ladder is not None and stretch.forward.program == GRAPH:
+            made = self.ladder.stretch(stretch)
+        else:
+            made = launch(self.backend, stretch)
+        self._forwards += made.steps if made is not None else 0
+        return made
 
     def counters(self) -> Mapping[str, int | float]:
         ladder = {} if self.ladder is None else self.ladder.counters()

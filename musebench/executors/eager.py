@@ -11,6 +11,8 @@ from musebench.core.forwards import cut_to_limits
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.protocols import Backend, Forward, StepOutput
+from musebench.core.stretch import Stretch, StretchOutput
+from musebench.executors.stretching import launch
 
 
 class EagerExecutor:
@@ -32,6 +34,12 @@ class EagerExecutor:
     def execute(self, batch: StepBatch) -> StepOutput:
         self._forwards += 1
         return self.backend.forward(batch)
+
+    def stretch(self, stretch: Stretch) -> StretchOutput | None:
+        """See `musebench.core.stretch.Stretching`."""
+        made = launch(self.backend, stretch)
+        self._forwards += made.steps if made is not None else 0
+        return made
 
     def counters(self) -> Mapping[str, int | float]:
         return {"forwards": self._forwards}

@@ -11,7 +11,9 @@ from musebench.core.batch import StepBatch
 from musebench.core.options import option
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.protocols import Backend, Forward, StepOutput
+from musebench.core.stretch import Stretch, StretchOutput
 from musebench.executors.ladder import GRAPH, GraphLadder, cut_for_ladder, default_ladder
+from musebench.executors.stretching import launch
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,16 @@ class GraphExecutor:
             return self.ladder.replay(batch)
         self._fallbacks += batch.program == "eager fallback"
         return self.backend.forward(batch)
+
+    def stretch(self, stretch: Stretch) -> StretchOutput | None:
+        """See `musebench.core.stretch.Stretching`; a graph has to be there."""
+        if stretch.forward.program == GRAPH:
+            made = self.ladder.stretch(stretch)
+        else:
+            made = launch(self.backend, stretch)
+            self._fallbacks += made.steps if made is not None else 0
+        self._forwards += made.steps if made is not None else 0
+        return made
 
     def counters(self) -> Mapping[str, int | float]:
         return {"forwards": self._forwards, "fallbacks": self._fallbacks, **self.ladder.counters()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections.abc import Sequence as Ordered
 from typing import Any
@@ -12,6 +11,8 @@ from musebench.core.errors import UsageError
 from musebench.core.forwards import cut_to_limits
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.protocols import Backend, Forward, StepOutput
+from musebench.core.stretch import Stretch, StretchOutput
+from musebench.executors.stretching import launch
 
 GRAPH = "graph"
 
@@ -63,13 +64,23 @@ class GraphLadder:
         self.replays += 1
         return self._backend.replay(self._graphs[batch.layout], batch)
 
+    def stretch(self, stretch: Stretch) -> StretchOutput | None:
+        """Replay one graph again and again; None when it has to be captured first."""
+        size = stretch.forward.pad_sequences
+        here = stretch.generation == self._generation
+        if not here or BatchLayout(size, size, size, decode=True) not in self._graphs:
+            return None
+        made = launch(self._backend, stretch)
+        self.replays += made.steps if made is not None else 0
+        return made
+
     def _capture(self, layout: BatchLayout) -> None:
         again = layout in self._known
         # What is in flight is not part of a capture's cost.
         self._backend.synchronize()
-        start = time.perf_counter()
+        start = self._backend.clock.now()
         self._graphs[layout] = self._backend.capture(layout)
-        seconds = time.perf_counter() - start
+        seconds = self._backend.clock.now() - start
         self._known.add(layout)
         if again:
             self.recaptures += 1

@@ -40,7 +40,8 @@ class DirectorySource:
 
     def claims(self, text: str) -> bool:
         path = Path(text)
-        hub = bool(_HUB_ID.fullmatch(text)) and not path.exists() and path.suffix.lower() != ".gguf"
+        other = path.exists() or path.suffix.lower() in (".gguf", ".pt2")
+        hub = bool(_HUB_ID.fullmatch(text)) and not other
         return path.is_dir() or hub
 
     def facts(self, text: str, dtype: str) -> ModelFacts:

@@ -22,6 +22,6 @@ def resolve(text: str, sources: Mapping[str, ModelSource]) -> ModelSource:
 
     forms = ["bundled", *(f"random:{name}" for name in shapes())]
     raise UsageError(
-        f"--model {text!r} is neither bundled, a folder, a hub id (org/name), a .gguf file nor random:SHAPE; "
-        f"{nearest(text, forms)}"
+        f"--model {text!r} is neither bundled, a folder, a hub id (org/name), a .gguf file, a .pt2 program "
+        f"nor random:SHAPE; {nearest(text, forms)}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from musebench.core.facts import ModelFacts
@@ -26,7 +27,8 @@ class Tokenizer(Protocol):
 class Model:
     """An opened model. `module` is a transformers causal language model in evaluation mode on its device,
     None when only the facts are wanted (simulation). `stop_tokens` are the ids that end an answer.
-    `weights_sha256` names the weights; `load_seconds` and `load_peak_bytes` are what loading took.
+    `weights_sha256` names the weights; `load_seconds` and `load_peak_bytes` are what loading took. `program`
+    is the package of a model that has no module but was compiled ahead of time.
     """
 
     facts: ModelFacts
@@ -37,6 +39,7 @@ class Model:
     weights_sha256: str | None = None
     load_seconds: dict[str, float] = field(default_factory=dict)
     load_peak_bytes: int | None = None
+    program: Path | None = None
 
 
 class ModelSource(Protocol):

@@ -34,3 +34,7 @@ class TransformersTokenizer:
 
     def decode(self, ids: list[int]) -> str:
         return str(self._inner.decode(ids))
+
+    def save(self, folder: str) -> None:
+        """Write its files, for `transformers.AutoTokenizer` to open."""
+        self._inner.save_pretrained(folder)

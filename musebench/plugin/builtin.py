@@ -20,6 +20,7 @@ def register_executors(register: Register) -> None:
         ("eager", "launches every operation of every forward"),
         ("graph", "replays decodes as CUDA graphs, captured again when the pool moves"),
         ("compiled", "the model through torch.compile, its decodes captured or not"),
+        ("exported", "a program compiled ahead of time, within its bounds"),
     ):
         target = f"musebench.executors.{name}:{name.capitalize()}Executor"
         _with_own_options(register, name, target, summary)
@@ -63,6 +64,12 @@ def register_backends(register: Register) -> None:
             options="musebench.backends.torch_options:TorchOptions",
             summary=summary,
         )
+    register(
+        "sim",
+        "musebench.backends.simulated.backend:SimulatedBackend",
+        options="musebench.backends.simulated.options:SimulatedOptions",
+        summary="a virtual clock and a cost model: sim:h200, or sim:FILE of a profile of your own",
+    )
 
 
 @hookimpl
@@ -76,7 +83,14 @@ def register_models(register: Register) -> None:
         ),
         ("directory", "directory", "DirectorySource", "a folder in Hugging Face form, or a hub id"),
         ("gguf", "gguf_source", "GGUFSource", "a .gguf file, dequantized"),
+        ("program", "program_source", "ProgramSource", "a .pt2 package that musebench export made"),
         ("random", "random_source", "RandomSource", "random:SHAPE, seeded weights made on the device"),
+        (
+            "shape",
+            "shape_source",
+            "ShapeSource",
+            "the name of a shape, without weights, for simulated devices",
+        ),
     ):
         _with_own_options(register, name, f"musebench.models.{module}:{source}", summary)
 
@@ -104,10 +118,14 @@ def register_trace_formats(register: Register) -> None:
 def register_commands(register: Register) -> None:
     for name, summary in (
         ("run", "Run a workload and report what it cost and whether its tokens are right."),
+        ("capacity", "Find the highest rate at which a simulated device keeps its objectives."),
         ("recover", "Make a report of the journal of a run that was cut off."),
         ("list", "Show the components there are, their options and packages."),
         ("doctor", "Show what this machine has, and what is missing."),
         ("compare", "Compare reports with a baseline."),
+        ("explain", "Show where the time of one step goes on a simulated device."),
+        ("profile", "Measure a device for simulation, or show the profiles there are."),
+        ("export", "Compile a model ahead of time into a program with bounds."),
         ("plot", "Draw pictures of reports."),
         ("report", "Show the tables of reports, or put all of them on one page."),
         ("trace", "Turn a report into trace events for Perfetto."),

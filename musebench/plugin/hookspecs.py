@@ -55,12 +55,22 @@ def register_executors(register: Register) -> None:
 
 @hookspec
 def register_pools(register: Register) -> None:
-    """Register pool policies: `factory(options, bounds, storage)` -> `musebench.core.protocols.Pool`."""
+    """Register pool policies: `factory(options, bounds, storage)` -> `musebench.core.protocols.Pool`.
+
+    Simulated runs take many equal decodes at once where a pool says for how long (`lasting` and
+    `reserve_steps`, musebench.core.stretch); any other is stepped. A class may name in its attribute
+    `Counted` one of the same policy that only counts cells, which a simulated run uses instead: nobody reads
+    its cells.
+    """
 
 
 @hookspec
 def register_schedulers(register: Register) -> None:
-    """Register schedulers: `factory(options)` -> `musebench.core.protocols.Scheduler`."""
+    """Register schedulers: `factory(options)` -> `musebench.core.protocols.Scheduler`.
+
+    One that knows when its plan would change says so with `steady` (musebench.core.stretch); simulated runs
+    step any other.
+    """
 
 
 @hookspec

@@ -73,10 +73,26 @@ class CellPool:
             raise PoolFull(plan.tokens, self.capacity - self.cells.in_use, self.capacity)
         if needed > self.cells.rows:
             self._grow(needed)
+        return self._take(plan)
+
+    def _take(self, plan: StepPlan) -> np.ndarray:
+        """Claim the cells of a plan; the rows are there."""
         slots, positions = self._tokens_of(plan)
         cells = self._place(slots, positions)
         self.cells.claim(slots, positions, cells)
         return cells
+
+    def lasting(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Lasting`."""
+        return (self.cells.rows - self.cells.in_use) // len(plan.decodes)
+
+    def reserve_steps(self, plan: StepPlan, steps: int) -> None:
+        """See `musebench.core.stretch.Lasting`."""
+        slots = np.tile(plan.decode_slots, steps)
+        count = len(plan.decodes)
+        positions = np.tile(self.cells.held[plan.decode_slots], steps)
+        positions += np.repeat(np.arange(steps, dtype=np.int32), count)
+        self.cells.claim(slots, positions, self._place(slots, positions))
 
     def _grow(self, needed: int) -> None:
         """Have at least `needed` rows: as many as the policy wishes, fewer where memory is short."""

@@ -111,6 +111,12 @@ class FixedPool(CellPool):
                 self._close(slot)
             raise
 
+    def lasting(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Lasting`: to the end of the fullest session's run."""
+        if self.cells.forked:  # a cell that a fork still holds would be refused
+            return 0
+        return int(self.context - self.cells.held[plan.decode_slots].max())
+
     def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         cells = self._first[slots] + positions
         # After a rewind, the cell of a position may still be a fork's; a token has no other place here.

@@ -8,7 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from musebench.core.counted import CellCounts
+from musebench.core.errors import OutOfMemory, PoolFull
 from musebench.core.options import option
+from musebench.core.plan import StepPlan
 from musebench.core.protocols import PoolBounds, Storage
 from musebench.core.sequence import Sequence
 from musebench.pools.cell_pool import CellPool
@@ -30,12 +33,15 @@ class GeometricPool(CellPool):
 
     name: ClassVar[str] = "geometric"
     Options = GeometricOptions
+    Counted: ClassVar[type[GeometricPool]]
 
     def __init__(self, options: GeometricOptions, bounds: PoolBounds, storage: Storage) -> None:
         super().__init__(bounds, storage)
         self.options = options
         given = [limit for limit in (options.capacity, bounds.capacity) if limit is not None]
         self._capacity = min(given) if given else self._affordable()
+        # Whether the capacity is a guess about memory, which a growth can prove wrong.
+        self._guessed = not given and storage.free_bytes() is not None
 
     def _affordable(self) -> int:
         wanted = self.bounds.max_sessions * self.bounds.max_context
@@ -70,8 +76,46 @@ class GeometricPool(CellPool):
             return min(self._capacity, max(needed, self.options.start))
         return min(self._capacity, max(needed, math.ceil(self.cells.rows * self.options.factor)))
 
+    def _grow(self, needed: int) -> None:
+        """Where old and new rows do not fit at once, the rows that there are become the capacity: the pool is
+        full, and nobody who runs has to end for it."""
+        try:
+            super()._grow(needed)
+        except OutOfMemory:
+            if not self._guessed or not self.cells.rows:
+                raise
+            self._capacity = self.cells.rows
+            self.refusals += 1
+            free = self._capacity - self.cells.in_use
+            raise PoolFull(needed - self.cells.in_use, free, self._capacity) from None
+
     def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         cells = self.cells.lowest(len(slots))
         if len(cells):
             self.cells.taken_below(int(cells[-1]) + 1)
         return cells
+
+
+class CountedGeometricPool(GeometricPool):
+    """The same policy over cells that are only counted: for storages whose cells nobody reads."""
+
+    def __init__(self, options: GeometricOptions, bounds: PoolBounds, storage: Storage) -> None:
+        super().__init__(options, bounds, storage)
+        self.cells: CellCounts = CellCounts(bounds.max_sessions)
+        self._none = np.zeros(1, np.int32)
+
+    def _take(self, plan: StepPlan) -> np.ndarray:
+        """Cell 0 for every token."""
+        if plan.decodes:
+            self.cells.count(plan.decode_slots, 1)
+        for piece in plan.prefills:
+            self.cells.count_one(piece.sequence.slot, piece.count)
+        if plan.tokens > len(self._none):
+            self._none = np.zeros(2 * plan.tokens, np.int32)
+        return self._none[: plan.tokens]
+
+    def reserve_steps(self, plan: StepPlan, steps: int) -> None:
+        self.cells.count(plan.decode_slots, steps)
+
+
+GeometricPool.Counted = CountedGeometricPool

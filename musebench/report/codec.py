@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from musebench.report.column import Column
+
 MOST_BITS = 512
 """Of a whole number: what is computed from such ones still fits a float."""
 
@@ -42,7 +44,7 @@ def encode(value: Any) -> Any:
         return {entry.name: encode(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str | Column):
         return value
     if isinstance(value, np.ndarray):
         return value.tolist()

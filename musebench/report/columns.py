@@ -22,19 +22,21 @@ import numpy as np
 from musebench.core.plan import Limits
 from musebench.core.request import FinishReason
 from musebench.report.codec import Mismatch
+from musebench.report.column import Column
 
 
 def _plain(column: Any) -> Any:
     if not isinstance(column, np.ndarray):
         return list(column) if isinstance(column, tuple | range) else column
-    values = column.tolist()
-    return [None if value != value else value for value in values] if column.dtype.kind == "f" else values
+    if column.dtype.kind == "f" and np.isnan(column).any():
+        return [None if value != value else value for value in column.tolist()]
+    return Column(column) if column.dtype.kind in "fi" else column.tolist()
 
 
 @dataclass(frozen=True)
 class Columns:
     """Lists of one length, one value a row; those named in `FLAT` are of another length or absent, those in
-    `LATER` may be absent (None): reports from before them lack them."""
+    `LATER` may be absent (None)."""
 
     FLAT: ClassVar[tuple[str, ...]] = ()
     LATER: ClassVar[tuple[str, ...]] = ()
@@ -74,8 +76,9 @@ class RequestColumns(Columns):
     were not kept: `token_ids`; `token_steps`, the row in `StepColumns` of the step that made the token;
     `margins`, the difference of the two largest logits.
 
-    `pauses`, a list a request (None in reports older than it): seconds at which it was preempted, admitted
-    again, preempted again, and so on; of odd length when it ended while it was out.
+    `pauses`, a list a request (None where nobody was preempted, and in reports older than it): seconds at
+    which it was preempted, admitted again, preempted again, and so on; of odd length when it ended while it
+    was out.
     """
 
     FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
@@ -114,7 +117,7 @@ class RequestColumns(Columns):
         for name in ("prompt_tokens", "generated_tokens", "max_new_tokens", "preemptions"):
             if (low := min(getattr(self, name), default=0)) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
-        total = sum(self.generated_tokens)
+        total = int(np.sum(np.asarray(self.generated_tokens, np.int64)))
         for name in self.FLAT:
             column = getattr(self, name)
             if column is not None and len(column) != total:
@@ -226,7 +229,10 @@ class RunData:
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps
-        if made and (min(made) < 0 or max(made) >= len(self.steps)):
-            raise Mismatch(
-                f"token_steps names steps {min(made)} to {max(made)}; the run has {len(self.steps)} steps"
-            )
+        if made:
+            rows = np.asarray(made)
+            first, last = int(rows.min()), int(rows.max())
+            if first < 0 or last >= len(self.steps):
+                raise Mismatch(
+                    f"token_steps names steps {first} to {last}; the run has {len(self.steps)} steps"
+                )

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import secrets
 import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from musebench.core.errors import InputError
 from musebench.report.codec import Mismatch, decode, encode
+from musebench.report.column import Column
 from musebench.report.schema import SCHEMA, Report
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -89,8 +93,22 @@ def dumps(report: Report) -> bytes:
     Raises:
         ValueError: a NaN or infinity somewhere in it.
     """
-    text = json.dumps(encode(report), allow_nan=False, separators=(",", ":"))
-    return text.encode("ascii") + b"\n"
+    columns: dict[str, Column] = {}
+    mark = secrets.token_hex(16)  # no text of a report has it
+
+    def marked(value: Any) -> str:
+        if not isinstance(value, Column):
+            raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
+        if not np.isfinite(value.array).all():
+            raise ValueError("Out of range float values are not JSON compliant")
+        columns[f"{mark}{len(columns)}."] = value
+        return f"{mark}{len(columns) - 1}."
+
+    text = json.dumps(encode(report), allow_nan=False, separators=(",", ":"), default=marked)
+    # A column's text is made apart: json.dumps holds one object a number.
+    parts = re.split(f'"({mark}[0-9]+[.])"', text)
+    parts[1::2] = [columns[part].json() for part in parts[1::2]]
+    return "".join(parts).encode("ascii") + b"\n"
 
 
 def loads(data: bytes, name: str) -> Report:

@@ -119,7 +119,9 @@ class Journal:
     def _write(self, values: dict[str, Any]) -> None:
         if self._file is None or self.error is not None:
             return
-        line = json.dumps(values, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
+        line = (
+            json.dumps(values, allow_nan=False, separators=(",", ":"), default=list).encode("ascii") + b"\n"
+        )
         try:
             while line:
                 line = line[os.write(self._file, line) :]
@@ -210,6 +212,8 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
         for entry in dataclasses.fields(RequestColumns)
         if entry.name not in RequestColumns.FLAT and (values := getattr(requests, entry.name)) is not None
     }
+    if any(entry.requests.pauses is not None for entry in entries):
+        columns["pauses"] = [[] for _ in requests.id]
     made: dict[str, dict[int, list[Any]]] = {name: {} for name in RequestColumns.FLAT}
     for entry in entries:
         start = 0

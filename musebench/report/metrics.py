@@ -28,6 +28,9 @@ import numpy as np
 
 from musebench.report.schema import Report, RequestColumns, RunData, StepColumns
 
+Samples = list[float] | np.ndarray
+"""Seconds, one a sample; an array where there may be millions."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -106,7 +109,7 @@ class PoolTotals:
 
 
 def summary(samples: Iterable[float]) -> Summary:
-    values = np.asarray(list(samples), np.float64)
+    values = samples if isinstance(samples, np.ndarray) else np.asarray(list(samples), np.float64)
     if not len(values):
         return Summary(0)
     p50, p90, p99 = (float(value) for value in np.percentile(values, (50, 90, 99)))
@@ -149,20 +152,22 @@ def tpot(run: RunData) -> list[float]:
     return made
 
 
-def itl(run: RunData) -> list[float]:
+def itl(run: RunData) -> Samples:
     """All gaps of all counted requests; empty where the steps of the tokens were not kept."""
     requests = run.requests
     if not requests.token_steps:
         return []
     times = np.asarray(run.steps.end, np.float64)[np.asarray(requests.token_steps, np.int64)]
-    ends = np.cumsum(np.asarray(requests.generated_tokens, np.int64))
-    gaps = [
-        np.diff(times[ends[row] - requests.generated_tokens[row] : ends[row]]) for row in counted(requests)
-    ]
-    return np.concatenate(gaps).tolist() if gaps else []
+    made = np.asarray(requests.generated_tokens, np.int64)
+    counts = np.zeros(len(made), bool)
+    counts[counted(requests)] = True
+    owners = np.repeat(np.arange(len(made)), made)
+    within = (owners[1:] == owners[:-1]) & counts[owners[1:]]
+    gaps = np.diff(times)[within]
+    return gaps if len(gaps) else []
 
 
-LATENCIES: dict[str, Callable[[RunData], list[float]]] = {
+LATENCIES: dict[str, Callable[[RunData], Samples]] = {
     "TTFT": ttft,
     "TPOT": tpot,
     "ITL": itl,
@@ -174,8 +179,10 @@ LATENCIES: dict[str, Callable[[RunData], list[float]]] = {
 
 def latencies(report: Report) -> dict[str, Summary]:
     """A summary of each of `LATENCIES` over all runs."""
+    if not report.runs:
+        return {name: Summary(0) for name in LATENCIES}
     return {
-        name: summary(value for run in report.runs for value in samples(run))
+        name: summary(np.concatenate([np.asarray(samples(run), np.float64) for run in report.runs]))
         for name, samples in LATENCIES.items()
     }
 

@@ -6,14 +6,17 @@ import hashlib
 from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from musebench.core.counted import CountedTable, StepRuns, expand
 from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Sequence, SequenceTable
+from musebench.core.steplog import COUNTS, SECONDS
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
@@ -35,7 +38,7 @@ def run_data(
     the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
     recorder = engine.recorder
     return RunData(
-        requests=_request_columns(recorder, model, margins),
+        requests=_request_columns(recorder, model, margins, isinstance(engine.table, CountedTable)),
         steps=_step_columns(recorder),
         pool=_pool_data(engine, storage, start_rows),
         energy_joules=energy.joules,
@@ -64,7 +67,7 @@ class EndedSince:
     def take(self, counters: Mapping[str, int | float]) -> JournalEntry:
         """It; `counters` are the executor's over the run."""
         recorder = self._engine.recorder
-        added = Recorder(steps=recorder.steps[self._steps :])
+        added = Recorder(steps=recorder.steps.since(self._steps))
         requests = self._columns(recorder, recorder.ended[self._ended :])
         self._steps, self._ended = len(recorder.steps), len(recorder.ended)
         return JournalEntry(
@@ -114,18 +117,24 @@ class EndedSince:
                 step
                 for one, tokens in zip(ended, made, strict=True)
                 if one.rest_steps is not None
-                for step in one.rest_steps[: len(tokens)].tolist()
+                for step in _steps_of(one)[: len(tokens)].tolist()
             ],
             margins=margins,
-            pauses=[list(one.pauses) for one in ended],
+            pauses=_pauses(ended),
         )
+
+
+def _steps_of(sequence: Sequence) -> np.ndarray:
+    """Rows of the steps that made its tokens."""
+    steps = sequence.rest_steps
+    return expand([steps]) if isinstance(steps, StepRuns) else np.asarray(steps)
 
 
 def before_the_run(requests: Ordered[Request], model: Model) -> RequestColumns:
     """The columns of requests of which none has been served yet."""
     table = SequenceTable(0)
     sequences = [Sequence(session, request, table) for session, request in enumerate(requests)]
-    return _request_columns(Recorder(sequences=sequences), replace(model, tokenizer=None), False)
+    return _request_columns(Recorder(sequences=sequences), replace(model, tokenizer=None), False, False)
 
 
 def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
@@ -151,8 +160,10 @@ def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
     )
 
 
-def _request_columns(recorder: Recorder, model: Model, margins: bool) -> RequestColumns:
+def _request_columns(recorder: Recorder, model: Model, margins: bool, counted: bool) -> RequestColumns:
     sequences, tokenizer, stop_tokens = recorder.sequences, model.tokenizer, model.stop_tokens
+    if counted:
+        return _counted_columns(recorder)
     made = [sequence.generated_tokens() for sequence in sequences]
     steps = [
         sequence.generated_steps()[: len(tokens)] for sequence, tokens in zip(sequences, made, strict=True)
@@ -176,29 +187,58 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool) -> Request
             for place in range(len(tokens))
         ]
     return RequestColumns.of(
-        id=[sequence.request.id for sequence in sequences],
-        session=[sequence.session for sequence in sequences],
-        arrival_seconds=[sequence.arrival_seconds for sequence in sequences],
-        scheduled_seconds=[sequence.scheduled_seconds for sequence in sequences],
-        first_token_seconds=[sequence.first_token_seconds for sequence in sequences],
-        last_token_seconds=[sequence.last_token_seconds for sequence in sequences],
-        finish_seconds=[sequence.finish_seconds for sequence in sequences],
-        prompt_tokens=[sequence.prompt_tokens for sequence in sequences],
+        **_plain_columns(sequences),
         generated_tokens=[len(tokens) for tokens in made],
-        max_new_tokens=[sequence.request.max_new_tokens for sequence in sequences],
-        finish_reason=[sequence.finish_reason for sequence in sequences],
-        message=[sequence.message for sequence in sequences],
-        preemptions=[sequence.preemptions for sequence in sequences],
         expect=expected,
         correct=correct,
         text=texts,
         prompt_sha256=[_prompt_sha256(sequence.request) for sequence in sequences],
-        tags=[dict(sequence.request.tags) for sequence in sequences],
         token_ids=[token for tokens in made for token in tokens],
         token_steps=[step for row in steps for step in row],
-        pauses=[list(sequence.pauses) for sequence in sequences],
         margins=gaps,
     )
+
+
+def _counted_columns(recorder: Recorder) -> RequestColumns:
+    """Of a run that kept no token: how many each request made, and in which steps."""
+    sequences = recorder.sequences
+    runs = [one.rest_steps if isinstance(one.rest_steps, StepRuns) else StepRuns() for one in sequences]
+    nothing: list[None] = [None] * len(sequences)
+    return RequestColumns.of(
+        **_plain_columns(sequences),
+        generated_tokens=[len(one) for one in runs],
+        expect=nothing,
+        correct=nothing,
+        text=nothing,
+        prompt_sha256=nothing,
+        token_steps=expand(runs).astype(np.int32),
+    )
+
+
+def _plain_columns(sequences: list[Sequence]) -> dict[str, list[Any] | None]:
+    return {
+        "id": [sequence.request.id for sequence in sequences],
+        "session": [sequence.session for sequence in sequences],
+        "arrival_seconds": [sequence.arrival_seconds for sequence in sequences],
+        "scheduled_seconds": [sequence.scheduled_seconds for sequence in sequences],
+        "first_token_seconds": [sequence.first_token_seconds for sequence in sequences],
+        "last_token_seconds": [sequence.last_token_seconds for sequence in sequences],
+        "finish_seconds": [sequence.finish_seconds for sequence in sequences],
+        "prompt_tokens": [sequence.prompt_tokens for sequence in sequences],
+        "max_new_tokens": [sequence.request.max_new_tokens for sequence in sequences],
+        "finish_reason": [sequence.finish_reason for sequence in sequences],
+        "message": [sequence.message for sequence in sequences],
+        "preemptions": [sequence.preemptions for sequence in sequences],
+        "tags": [dict(sequence.request.tags) for sequence in sequences],
+        "pauses": _pauses(sequences),
+    }
+
+
+def _pauses(sequences: list[Sequence]) -> list[list[float]] | None:
+    """None where nobody was preempted: a list a request would be much for a large run."""
+    if not any(sequence.pauses for sequence in sequences):
+        return None
+    return [list(sequence.pauses) for sequence in sequences]
 
 
 def _prompt_sha256(request: Request) -> str | None:
@@ -209,14 +249,8 @@ def _prompt_sha256(request: Request) -> str | None:
 
 def _step_columns(recorder: Recorder) -> StepColumns:
     steps = recorder.steps
-    names = sorted({name for step in steps for name in step.programs})
-    plain = (
-        "start", "end", "device_seconds", "host_seconds", "decode_tokens", "prefill_tokens", "padded_tokens",
-        "sequences", "rows", "in_use", "generation", "waiting", "running",
-        "attended_cells", "attended_pairs", "logit_rows",
-    )  # fmt: skip
+    programs = steps.program_columns()
+    forwards = sum(programs.values(), np.zeros(len(steps), np.int64))
     return StepColumns.of(
-        **{name: [getattr(step, name) for step in steps] for name in plain},
-        forwards=[sum(step.programs.values()) for step in steps],
-        programs={name: [step.programs.get(name, 0) for step in steps] for name in names},
+        **{name: steps.column(name) for name in (*SECONDS, *COUNTS)}, forwards=forwards, programs=programs
     )

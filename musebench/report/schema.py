@@ -34,10 +34,12 @@ COMPLETE, INCOMPLETE = "complete", "incomplete"
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """`sha256` is over the requests that it made: ids, prompts, limits, arrivals, sampling."""
+    """`sha256` is over the requests that it made: ids, prompts, limits, arrivals, sampling. `notes` say what
+    was left out of a trace."""
 
     name: str
     sha256: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class Report:
-    """One report. `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got."""
+    """One report. `status` is "complete", or "incomplete" with a `message`; `runs` then hold what it got.
+    `slo` holds objectives: seconds by latency (musebench.report.slo)."""
 
     id: str
     created: str
@@ -155,6 +158,7 @@ class Report:
     costs: Costs = Costs()
     status: str = COMPLETE
     message: str | None = None
+    slo: dict[str, float] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -169,6 +173,7 @@ def new_report(
     memory: Memory = Memory(),
     costs: Costs = Costs(),
     message: str | None = None,
+    slo: dict[str, float] | None = None,
 ) -> Report:
     """A report of now, with an id of its own; incomplete when there is a `message`."""
     now = datetime.now(UTC)
@@ -182,4 +187,5 @@ def new_report(
         costs=costs,
         status=COMPLETE if message is None else INCOMPLETE,
         message=message,
+        slo=slo or {},
     )

@@ -33,7 +33,8 @@ MISSING = "-"
 class Row:
     """One line of a table: `values` by column, all in `unit`.
 
-    `unit` is one of "s", "bytes", "J", "W", "percent", "count", "/s" (a rate), "tokens/J", "x" and "" (text).
+    `unit` is one of "s", "bytes", "J", "W", "percent", "count", "/s" (a rate), "tokens/J", "x",
+    "share" (of 1) and "" (text).
     `speed` says that an INVALID report's values in it are struck out. `changes`, where there are any, are
     percents against the baseline, a value each. What is not finite (a sum of numbers near the largest there
     are) is missing: None.
@@ -100,6 +101,8 @@ def pretty(value: Value, unit: str) -> str:
         return _seconds(value)
     if unit == "count":
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    if unit == "share":
+        return f"{100 * value:.2f} %"
     if unit == "percent":
         return f"{value:.1f} %"
     if unit in ("J", "W", "x"):

@@ -6,25 +6,28 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from musebench.report import metrics, roofline
+from musebench.report import metrics, roofline, slo
 from musebench.report.metrics import Summary
 from musebench.report.schema import COMPLETE, PHASES, Report
-from musebench.report.table import DEFAULT_FORMAT, Row, Table, require_format, text, to_csv, to_json
+from musebench.report.table import DEFAULT_FORMAT, Row, Table, pretty, require_format, text, to_csv, to_json
 from musebench.report.verdict import Check, Judgement, judge
 
 MOST_REASONS = 10
 """Rows of reasons in the table of correctness; the others are summed in one."""
 
 
-def show(report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = ()) -> str:
-    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first.
+def show(
+    report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = (), more: Iterable[Table] = ()
+) -> str:
+    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first, and `more` at
+    the end.
 
     Raises:
         UsageError: there is no such format.
     """
     require_format(form)
     (judgement,) = judge([report], checks)
-    made = tables(report, judgement)
+    made = [*tables(report, judgement), *more]
     if form == "json":
         verdict = {"valid": judgement.valid, "reasons": list(judgement.reasons)}
         return to_json(made, id=report.id, status=report.status, verdict=verdict)
@@ -36,6 +39,8 @@ def show(report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = (
 def tables(report: Report, judgement: Judgement) -> list[Table]:
     """Every table; speed is struck out where the judgement is INVALID. A table may have no row."""
     made = [build(report) for build in TABLES.values()]
+    if report.slo:
+        made.insert(2, objectives(report))
     if judgement.valid:
         return made
     return [
@@ -105,6 +110,26 @@ def latency(report: Report) -> Table:
         tuple(Row(name, "s", _spread(every[name]), speed=True) for name in metrics.LATENCIES),
         counts=frozenset({"samples"}),
     )
+
+
+def objectives(report: Report) -> Table:
+    """How many requests meet the objectives, each and all, and how many a second do."""
+    held = slo.attainment(report)
+
+    def share(met: int) -> float | None:
+        return met / held.requests if held.requests else None
+
+    rows = [
+        Row(f"{name.upper()} at most {pretty(limit, 's')}", "share", (share(held.requests - missed),))
+        for (name, limit), missed in zip(report.slo.items(), held.missed.values(), strict=True)
+    ]
+    rows += [
+        Row("all of them", "share", (share(held.met),)),
+        Row("requests that meet all", "count", (held.met,)),
+        Row("goodput: requests/s", "/s", (held.goodput,), speed=True),
+        Row("goodput: output tokens/s", "/s", (held.goodput_tokens,), speed=True),
+    ]
+    return Table("objectives", ("value",), tuple(rows))
 
 
 def steps(report: Report) -> Table:
@@ -237,7 +262,8 @@ def correctness(report: Report) -> Table:
     rows += [Row(f"{name}: {message}", "count", (n,)) for name, message, n in reasons[:MOST_REASONS]]
     if rest := reasons[MOST_REASONS:]:
         rows.append(Row(f"{len(rest):,} more reasons", "count", (sum(n for *_, n in rest),)))
-    return Table("correctness", ("value",), tuple(rows))
+    notes = tuple(report.conditions.workload.notes)
+    return Table("correctness", ("value",), tuple(rows), notes=notes)
 
 
 def costs(report: Report) -> Table:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from musebench.report import metrics
 from musebench.report.schema import COMPLETE, PoolData, Report, RequestColumns, RunData, StepColumns
 
@@ -161,7 +163,7 @@ def _request_times(requests: RequestColumns) -> Iterator[str]:
 
 
 def _step_times(steps: StepColumns) -> Iterator[str]:
-    for row in range(len(steps)):
+    for row in _suspect_steps(steps):
         if steps.end[row] < steps.start[row]:
             yield f"step {row} ends at {steps.end[row]} s, before its start at {steps.start[row]} s"
             return
@@ -174,19 +176,34 @@ def _step_times(steps: StepColumns) -> Iterator[str]:
                 return
 
 
+def _suspect_steps(steps: StepColumns) -> list[int]:
+    """Rows in which something may be wrong with a time, in order: all at once, for there are many steps."""
+    start, end = (np.array(column, np.float64) for column in (steps.start, steps.end))
+    wrong = end < start
+    wrong[1:] |= (np.diff(end) < 0) | (np.diff(start) < 0)
+    for column in (steps.device_seconds, steps.host_seconds):
+        wrong |= np.array(column, np.float64) < 0  # None becomes NaN, which is not below 0
+    return [int(row) for row in np.flatnonzero(wrong)]
+
+
 def _token_times(run: RunData) -> Iterator[str]:
     requests, made, start = run.requests, run.requests.token_steps, 0
     if made is None:
         return
+    rows = np.asarray(made, np.int64)
+    falls = np.flatnonzero(np.diff(rows) < 0) + 1  # a token whose step is before that of the one before it
+    ends_of = np.cumsum(np.asarray(requests.generated_tokens, np.int64))
+    inside = falls[~np.isin(falls, ends_of)]  # where the next request begins it may be
+    wrong = int(np.searchsorted(ends_of, inside[0], side="right")) if len(inside) else -1
     for row, (name, count) in enumerate(zip(requests.id, requests.generated_tokens, strict=True)):
-        mine = made[start : start + count]
+        mine = rows[start : start + count]
         start += count
-        if any(after < before for before, after in itertools.pairwise(mine)):
+        if row == wrong:
             yield f"request {name!r}: its tokens are not in the order of their steps"
             return
         ends = (
-            ("first", mine[:1], requests.first_token_seconds),
-            ("last", mine[-1:], requests.last_token_seconds),
+            ("first", mine[:1].tolist(), requests.first_token_seconds),
+            ("last", mine[-1:].tolist(), requests.last_token_seconds),
         )
         for what, step, column in ends:
             seen = column[row]
@@ -211,15 +228,18 @@ def _token_sums(run: RunData) -> Iterator[str]:
             f"tokens and {sum(requests.preemptions):,} preemptions"
         )
     if steps.programs:
-        for row, forwards in enumerate(steps.forwards):
-            by_program = sum(column[row] for column in steps.programs.values())
+        sums = sum((np.asarray(column, np.int64) for column in steps.programs.values()), start=np.int64(0))
+        for row in np.flatnonzero(sums != np.asarray(steps.forwards, np.int64)).tolist():
+            forwards, by_program = steps.forwards[row], sum(one[row] for one in steps.programs.values())
             if by_program != forwards:
                 yield f"step {row} counts {forwards} forwards, its programs {by_program}"
                 return
 
 
 def _pool_sums(pool: PoolData, steps: StepColumns) -> Iterator[str]:
-    for row, (rows, in_use) in enumerate(zip(steps.rows, steps.in_use, strict=True)):
+    held, there = np.asarray(steps.in_use, np.int64), np.asarray(steps.rows, np.int64)
+    for row in np.flatnonzero(held > np.maximum(there - 1, 0)).tolist():
+        rows, in_use = steps.rows[row], steps.in_use[row]
         if in_use > max(rows - 1, 0):
             yield f"step {row}: {in_use:,} cells in use of {max(rows - 1, 0):,}"
             return

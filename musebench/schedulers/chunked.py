@@ -11,6 +11,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import PlanBuilder
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Sequence
+from musebench.core.stretch import FOR_EVER
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class ChunkedScheduler:
             if not builder.admit(sequence):
                 break
         return builder.plan()
+
+    def steady(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Steady`: without a prompt under way only room lets anybody in."""
+        return 0 if plan.prefills else FOR_EVER
 
     def _serving(self, running: Running) -> bool:
         return any(sequence.session == self._served for sequence in running.prefilling)

@@ -10,6 +10,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import PlanBuilder
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Sequence
+from musebench.core.stretch import FOR_EVER
 
 
 class ContinuousScheduler:
@@ -38,3 +39,7 @@ class ContinuousScheduler:
             builder.decode(running.decoding)
             plan = builder.plan()
         return plan
+
+    def steady(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Steady`: nobody who could not be admitted now can be later."""
+        return 0 if plan.prefills else FOR_EVER

@@ -10,6 +10,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import PlanBuilder
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Sequence
+from musebench.core.stretch import FOR_EVER
 
 
 class SoloScheduler:
@@ -27,3 +28,7 @@ class SoloScheduler:
         if not len(running) and waiting:
             builder.admit(waiting[0])
         return builder.plan()
+
+    def steady(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Steady`: nobody else is looked at."""
+        return 0 if plan.prefills else FOR_EVER

@@ -11,6 +11,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import PlanBuilder
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Sequence
+from musebench.core.stretch import FOR_EVER
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,7 @@ class StaticScheduler:
             builder.decode(running.decoding)
             plan = builder.plan()
         return plan
+
+    def steady(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Steady`: a batch that decodes admits nobody."""
+        return 0 if plan.prefills else FOR_EVER

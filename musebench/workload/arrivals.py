@@ -1,4 +1,4 @@
-"""When requests arrive: at once, at given times, by a process, or as a trace recorded it.
+"""When requests arrive: at once, at given times, by a process, as a trace recorded it, or when others end.
 
 Each kind is a frozen dataclass with `times(count, generator, recorded)` -> seconds from the start of the run,
 float64 [count], in the order of the requests. Processes start at 0 s: `count` requests have `count` - 1 gaps.
@@ -126,6 +126,16 @@ class Recorded:
         return (len(recorded) - 1) / span / self.rate
 
 
+@dataclass(frozen=True)
+class Closed:
+    """`concurrency` at 0 s; each of the others when one has ended, in order."""
+
+    concurrency: int = required("requests at a time", minimum=1)
+
+    def times(self, count: int, generator: np.random.Generator, recorded: np.ndarray | None) -> np.ndarray:
+        return np.zeros(count)
+
+
 ARRIVALS = Choice(
     "an arrival process",
     {
@@ -135,6 +145,7 @@ ARRIVALS = Choice(
         "poisson": Poisson,
         "gamma": Gamma,
         "recorded": Recorded,
+        "closed": Closed,
     },
 )
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from musebench.core.errors import InputError, UsageError
 from musebench.core.request import Request
+from musebench.workload.arrivals import Closed
 from musebench.workload.build import Built, build
 from musebench.workload.decode import Mismatch, decode, plain
 from musebench.workload.spec import Context, Defaults, WorkloadSpec
@@ -53,6 +54,12 @@ class Workload:
     def defaults(self) -> Defaults:
         """Options of the run that a flag overrides."""
         return self.spec.defaults
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many requests there are at a time; None where they do not wait for one another."""
+        arrivals = self.spec.arrivals
+        return arrivals.concurrency if isinstance(arrivals, Closed) else None
 
     @cached_property
     def sha256(self) -> str:

@@ -1,6 +1,6 @@
 """Runs what the table of results/baselines/h200 is made of, and writes the reports: `make bench-gpu`.
 
-    python -m tests.gpu.bench_table FOLDER [steps] [mixed] [peers] [growth] [--device cpu --tiny]
+    python -m tests.gpu.bench_table FOLDER [steps] [exported] [mixed] [peers] [growth] [--device cpu --tiny]
 
 `steps` runs the workload `steady` for each shape, number of sequences and executor: its decodes are bare
 steps. `mixed` runs the workload `mixed`, after one run of it to warm up. `peers` gives the same requests and
@@ -22,6 +22,8 @@ from typing import Any
 import torch
 
 from musebench.core.errors import MusebenchError
+from musebench.export.bounds import Bounds
+from musebench.export.exporter import ExportOptions, export
 from musebench.measure.ceilings import measure_ceilings, store_ceilings
 from musebench.plugin.registry import Registry
 from musebench.report import files
@@ -33,6 +35,8 @@ SEQUENCES = (1, 64, 256)
 EXECUTORS = ("graph", "compiled")
 PEER_SHAPES = ("llama-3.2-1b", "llama-3.1-8b")
 GROWN_BYTES = 16 << 30
+EXPORT_BOUNDS = Bounds(most=8192, most_sequences=256)
+EXPORT_CONTEXT = 2048
 
 
 class Bench:
@@ -106,6 +110,36 @@ class Bench:
                             settings=settings,
                         ),
                     )
+
+    def exported(self) -> None:
+        """`steady` again, with programs that are exported into the folder first and are not kept in git."""
+        for shape in self.shapes:
+            package = self.folder / f"{shape.partition('@')[0]}.pt2"
+            if not package.exists():
+                bounds = Bounds(most=64, most_sequences=4) if self.tiny else EXPORT_BOUNDS
+                start = time.perf_counter()
+                try:
+                    export(
+                        ExportOptions(package, f"random:{shape}", self.device, self.dtype, bounds,
+                                      max_context=EXPORT_CONTEXT),
+                        self.registry,
+                    )  # fmt: skip
+                except MusebenchError as error:
+                    print(f"export {shape}: {error}", flush=True)
+                    continue
+                print(f"export {shape}: {time.perf_counter() - start:.1f} s", flush=True)
+            for count in SEQUENCES if not self.tiny else (1, 2):
+                settings: dict[str, dict[str, str]] = {"workload": {"requests": str(count)}}
+                if self.tiny:
+                    settings["workload"] |= {"prompt_tokens": "20", "output_tokens": "8"}
+                if self.device == "cuda":
+                    settings["executor"] = {"ladder": str(count)}
+                self.report(
+                    f"steady-{shape}-{count}-exported",
+                    RunOptions(
+                        "steady", str(package), executor="exported", max_sessions=count, settings=settings
+                    ),
+                )
 
     def mixed(self) -> None:
         for shape in self.peer_shapes:

@@ -1,0 +1,1 @@
+"""Programs compiled ahead of time: what is inside such a package, without torch."""

@@ -1,0 +1,30 @@
+"""The seam between the executor `exported` and a backend that loads programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from musebench.core.protocols import Backend
+from musebench.programs.facts import ProgramFacts
+
+
+@runtime_checkable
+class ProgramBackend(Backend, Protocol):
+    """A backend that runs a program in place of its model. `model_program` is the package that its model came
+    as, if it did."""
+
+    @property
+    def model_program(self) -> Path | None: ...
+
+    def require_program(self, path: Path, facts: ProgramFacts) -> None:
+        """Hold a program against the device, the model and the pool, before anything is loaded.
+
+        Raises:
+            UsageError, UnsupportedError: it does not fit; names both sides.
+        """
+
+    def load_program(self, path: Path, facts: ProgramFacts) -> Mapping[str, float]:
+        """From here on steps run the program. Returns what that took: "seconds", and "bytes" of weights and
+        constants that were read from files."""

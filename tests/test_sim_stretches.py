@@ -1,0 +1,124 @@
+"""Stretches taken in bulk leave what steps taken one by one leave, to the last bit."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from affine_costs import AffineCosts, use
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from musebench.backends.simulated.backend import SimulatedBackend
+from musebench.backends.simulated.options import SimulatedOptions
+from musebench.core.counted import CountedTable
+from musebench.core.engine import Engine
+from musebench.core.facts import ModelFacts
+from musebench.core.plan import Limits
+from musebench.core.protocols import PoolBounds
+from musebench.core.request import Request
+from musebench.models.source import Model
+from musebench.plugin.registry import Registry
+from musebench.report.codec import encode
+from musebench.report.columns import RunData
+from musebench.report.recorded import run_data
+
+FACTS = ModelFacts("fake", "fake", 1, 1, 1, 1, 1, 1, 50, 10_000, "float32", 1, 1)
+REGISTRY = Registry.installed()
+CONTEXT = 128
+
+
+def simulated(
+    made: list[Request], bulk: bool, scheduler: str, pool: str, executor: str, limits: Limits, overlap: bool,
+    capacity: int | None, costs: AffineCosts, runs: int = 1, executor_options: dict[str, str] | None = None,
+    counted: bool = False, concurrency: int | None = None,
+) -> list[object]:  # fmt: skip
+    """Runs one after the other on one pool: everything that a report is made of."""
+    model = Model(FACTS)
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, costs, 1 << 40)
+        backend = SimulatedBackend(SimulatedOptions(), "sim:affine", model)
+    bounds = PoolBounds(limits.most_sequences, CONTEXT, capacity)
+    launcher = REGISTRY.get("executor", executor).make(executor_options or {}, backend, limits)
+    options = {"start": "4", "factor": "1.5"} if pool == "geometric" else {}
+    kind = REGISTRY.get("pool", pool)
+    policy = kind.load()
+    policy = getattr(policy, "Counted", policy) if counted else policy
+    owner = policy(kind.parse(options), bounds, backend.storage())
+    left: list[object] = []
+    for _ in range(runs):
+        engine = Engine(
+            REGISTRY.get("scheduler", scheduler).make({}), owner, launcher, backend.clock, limits,
+            limits.most_sequences, CONTEXT, overlap, packer=backend.packer, bulk=bulk,
+            table=CountedTable(limits.most_sequences) if counted else None,
+        )  # fmt: skip
+        engine.run(made, concurrency)
+        assert engine.pool.in_use == 0
+        data = run_data(engine, backend.storage(), model, 0, launcher.counters())
+        if not counted:  # which are the ids and the cells of a run that keeps them
+            assert data.requests.token_ids == [FACTS.vocab] * sum(data.requests.generated_tokens)
+            assert not owner.cells.owners[1:].any()
+        left += [plain(data), engine.now(), owner.cells.held.tolist(), owner.most_in_use]
+        if bulk:
+            assert engine.bulk
+    return left
+
+
+def plain(data: RunData) -> dict[str, Any]:
+    """What a report keeps of a run, without the ids of tokens, which are all the same."""
+    made = json.loads(json.dumps(encode(data), default=list))
+    assert isinstance(made, dict)
+    for name in ("token_ids", "prompt_sha256"):
+        made["requests"].pop(name)
+    return made
+
+
+requests = st.lists(
+    st.tuples(
+        st.integers(1, 50), st.integers(0, 40), st.sampled_from([0.0, 0.0, 0.004, 0.03, 0.0301, 0.2, 1.0])
+    ),
+    min_size=1,
+    max_size=10,
+)
+parts = st.tuples(
+    st.sampled_from(["solo", "static", "continuous", "chunked"]),
+    st.sampled_from(["geometric", "fixed"]),
+    st.sampled_from(["eager", "graph", "compiled"]),
+)
+costs = st.builds(
+    AffineCosts,
+    fixed=st.sampled_from([0.0, 1e-3, 4e-3]),
+    host=st.sampled_from([0.0, 3e-4]),
+    launch=st.sampled_from([0.0, 2e-3]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
+    fewest=st.sampled_from([1, 3]), extra=st.integers(0, 40), tight=st.booleans(), priced=costs,
+    runs=st.integers(1, 2), concurrency=st.sampled_from([None, None, 1, 3]),
+)  # fmt: skip
+def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
+    drawn, chosen, overlap, sequences, fewest, extra, tight, priced, runs, concurrency
+):
+    scheduler, pool, executor = chosen
+    limits = Limits(fewest, 2 * fewest - 1 + extra // 2, sequences, 2 * fewest - 1 + extra)
+    made = [
+        Request(f"r{index}", range(prompt), new, arrival_seconds=arrival)
+        for index, (prompt, new, arrival) in enumerate(drawn)
+    ]
+    made.sort(key=lambda request: request.arrival_seconds)
+    capacity = max(one.cells_needed for one in made) + 5 if tight and pool == "geometric" else None
+    options = {"ladder": "2,4"} if executor == "graph" else {}
+    stepped, bulk, counted, counted_bulk = (
+        simulated(
+            made, bulk, scheduler, pool, executor, limits, overlap, capacity, priced, runs, options, counted,
+            concurrency,
+        )
+        for counted in (False, True) for bulk in (False, True)
+    )  # fmt: skip
+    assert stepped == bulk
+    assert stepped == counted
+    assert stepped == counted_bulk
