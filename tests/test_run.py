@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from musebench.cli import root
 from musebench.cli.plugins import registry_of
 from musebench.report import files
+from musebench.report.journal import Journal, recover
 from musebench.run import RunOptions
 from musebench.run import run as run_workload
 
@@ -161,3 +162,21 @@ def test_an_interrupted_run_keeps_the_tokens_of_requests_that_were_still_served(
     requests = made.runs[0].requests
     assert sum(requests.generated_tokens) == len(requests.token_steps) > 0
     assert set(requests.token_steps) <= {0, 1, 2}
+
+
+def test_a_journal_says_when_requests_were_preempted(tmp_path):
+    class Keeping:
+        def begin(self, head, virtual):
+            self.journal = Journal(tmp_path / "one.journal", head)
+
+        def note(self, entry):
+            self.journal.note(entry)
+
+    keeping = Keeping()
+    options = RunOptions("mixed-small", settings={"pool": {"capacity": "600"}})
+    made = run_workload(options, registry_of(click.Context(root)), keeper=keeping)
+    keeping.journal.close(remove=False)
+    requests = made.runs[0].requests
+    assert sum(requests.preemptions) > 0
+    assert [len(pauses) for pauses in requests.pauses] == [2 * count for count in requests.preemptions]
+    assert recover(tmp_path / "one.journal").runs[0].requests.pauses == requests.pauses

@@ -20,7 +20,7 @@ LOOKS = {
     series.WAITING: ("#d0d0d0", ""),
     series.PREFILL: (COLOURS[4], "////"),
     series.DECODE: (COLOURS[0], ""),
-    series.PREEMPTED: ("#ffffff", "xxxx"),
+    series.PREEMPTED: (COLOURS[1], "xxxx"),
 }
 """Of each phase its colour and its hatching, which is drawn only where bars are thick enough to show it."""
 
