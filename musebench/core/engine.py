@@ -386,7 +386,7 @@ class Engine:
     def _line_up(self, flight: Flight) -> None:
         """Put the sequences of a launched step where the next plan finds them."""
         running = self.running
-        now = self.now()
+        now = flight.start - self._origin
         for sequence in flight.admitted:
             self.waiting.remove(sequence)
             if sequence.admitted < 0:
