@@ -11,7 +11,7 @@ from musebench.report.schema import Report
 
 def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list[str]:
     """One line for each condition that differs, with who has what; and for code with uncommitted changes."""
-    every = [_conditions(report) for report in reports]
+    every = [conditions_of(report) for report in reports]
     names = list(dict.fromkeys(name for conditions in every for name in conditions))
     if len({(report.conditions.model.source, report.conditions.model.dtype) for report in reports}) > 1:
         names = [name for name in names if not name.startswith("model facts")]  # other models, other facts
@@ -29,7 +29,7 @@ def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list
     return made
 
 
-def _conditions(report: Report) -> dict[str, Any]:
+def conditions_of(report: Report) -> dict[str, Any]:
     """Every condition by name. The command is left out: it names what was chosen."""
     values = encode(report.conditions)
     del values["command"], values["dirty"]

@@ -1,15 +1,16 @@
 """How far two groups of repeated measurements lie apart, and whether that is more than their noise.
 
 The estimate is the ratio of the medians. With few repeats (3 to 10) the percentile bootstrap draws from a
-handful of values and covers far less than it says, so the interval is a studentized bootstrap in the logarithm
+handful of values and covers far less than it says, so the interval is a studentized bootstrap in the
+logarithm
 
     median of log b - median of log a +- q x sqrt(e_a^2 + e_b^2)
 
-q is the quantile of the studentized difference over draws from the fitted noise (log-normal, each group with a
-spread of its own): the parametric bootstrap for two means of unequal variances (Krishnamoorthy, Lu and Mathew,
-2007) with the median in the mean's place. e is a group's standard error, spread / sqrt(n), made larger where
-the plain bootstrap of its median scatters more than such noise would: flat and two-peaked noise, whose medians
-jump. tests/test_statistics.py holds the coverage on noise of known truth.
+q is the quantile of the studentized difference over draws from the fitted noise (log-normal, each group with
+a spread of its own): the parametric bootstrap for two means of unequal variances (Krishnamoorthy, Lu and
+Mathew, 2007) with the median in the mean's place. e is a group's standard error, spread / sqrt(n), made larger
+where the plain bootstrap of its median scatters more than such noise would: flat and two-peaked noise, whose
+medians jump. tests/test_statistics.py holds the coverage on noise of known truth.
 """
 
 from __future__ import annotations
