@@ -21,12 +21,21 @@ def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list
         for label, conditions in zip(labels, every, strict=True):
             holders.setdefault(shown(conditions.get(name)), []).append(label)
         if len(holders) > 1:
-            parts = [f"{value} ({', '.join(who)})" for value, who in holders.items()]
+            parts = [f"{value} ({_named(who)})" for value, who in holders.items()]
             made.append(f"{name} differs: {'; '.join(parts)}")
     dirty = [label for label, report in zip(labels, reports, strict=True) if report.conditions.dirty]
     if dirty:
-        made.append(f"code with uncommitted changes: {', '.join(dirty)}")
+        made.append(f"code with uncommitted changes: {_named(dirty)}")
     return made
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Each once: several reports may have one label."""
+    return (
+        "; ".join(dict.fromkeys(labels))
+        if any("," in one for one in labels)
+        else ", ".join(dict.fromkeys(labels))
+    )
 
 
 def conditions_of(report: Report) -> dict[str, Any]:

@@ -76,8 +76,8 @@ class Difference:
     """`new` against `old` in one metric.
 
     `ratio` None where there is none (a value is missing or 0, or exact). `struck`: it is the speed of
-    something INVALID. `judged` is False where times come from different machines: the ratio is shown, and nothing is
-    concluded.
+    something INVALID. `judged` is False where times come from different machines: the ratio is shown, and
+    nothing is concluded.
     """
 
     metric: Metric

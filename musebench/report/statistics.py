@@ -8,9 +8,9 @@ logarithm
 
 q is the quantile of the studentized difference over draws from the fitted noise (log-normal, each group with
 a spread of its own): the parametric bootstrap for two means of unequal variances (Krishnamoorthy, Lu and
-Mathew, 2007) with the median in the mean's place. e is a group's standard error, spread / sqrt(n), made larger
-where the plain bootstrap of its median scatters more than such noise would: flat and two-peaked noise, whose
-medians jump. tests/test_statistics.py holds the coverage on noise of known truth.
+Mathew, 2007) with the median in the mean's place. e is a group's standard error, spread / sqrt(n), made
+larger where the plain bootstrap of its median scatters more than such noise would: flat and two-peaked noise,
+whose medians jump. tests/test_statistics.py holds the coverage on noise of known truth.
 """
 
 from __future__ import annotations
