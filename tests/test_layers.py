@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
-    ("capacity",),
+    ("capacity", "gate"),
     ("run", "matrix", "export"),
     ("keeping", "testing"),
     ("report",),

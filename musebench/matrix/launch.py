@@ -44,7 +44,7 @@ class Launcher(Protocol):
 
     It draws from `launches` only when it can start one: what ended before decides what comes. Where runs
     happen elsewhere, the launcher brings each report back to `Launch.report`, whole or not at all. `held` is
-    a file descriptor that a local process should inherit: the folder counts as in use until all of them ended.
+    a file descriptor that a local process should inherit: the folder counts as in use until all have ended.
     """
 
     def launch(

@@ -49,8 +49,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All cells and all tasks. Tasks go A B A B, a repeat of every cell before the next repeat of any, so that
-    whatever drifts (clocks, heat, neighbours) hits all alike."""
+    """All cells and all tasks. Tasks go A B A B, a repeat of every cell before the next repeat of any, so
+    that whatever drifts (clocks, heat, neighbours) hits all alike."""
 
     cells: tuple[Cell, ...]
     tasks: tuple[Task, ...]
@@ -75,7 +75,8 @@ def make_matrix(
         raise UsageError(f"--repeat is {repeats}; at least 1 is wanted")
     for axis, values in axes.items():
         _check_axis(axis, values, registry)
-    content = load_workload(workload).sha256
+    opened = load_workload(workload)
+    content = [opened.sha256, opened.defaults]
     given = [axis for axis in AXES if axis in axes]
     varied = [axis for axis in given if len(axes[axis]) > 1] or given[:1]
     cells = []

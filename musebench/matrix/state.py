@@ -30,7 +30,7 @@ class Failure:
 
 
 class Folder:
-    """The state of a matrix on disk. All that it knows is read from there, so that it outlives any process."""
+    """The state of a matrix on disk. All that it knows is read from there, so it outlives any process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
