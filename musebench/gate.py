@@ -87,8 +87,8 @@ def update(folder: Path, registry: Registry) -> Iterator[Path]:
             raise UsageError(f"{entry.name} can be no baseline, it is {judgement.line()}")
         if depends_on_speed(report):
             raise UsageError(
-                f"{entry.name} can be no baseline: its requests arrive over time on a real clock, so that its "
-                "steps depend on the machine's speed; let all arrive at once, or take a simulated device"
+                f"{entry.name} can be no baseline: its requests arrive over time on a real clock, so "
+                "its steps depend on the machine's speed; let all arrive at once, or take a simulated device"
             )
         yield files.write(report, entry.baseline)
 

@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
+    ("pytest_plugin",),
     ("capacity", "gate"),
     ("run", "matrix", "export"),
     ("keeping", "testing"),

@@ -126,6 +126,7 @@ def register_commands(register: Register) -> None:
         ("explain", "Show where the time of one step goes on a simulated device."),
         ("profile", "Measure a device for simulation, or show the profiles there are."),
         ("export", "Compile a model ahead of time into a program with bounds."),
+        ("convert", "Convert reports to and from pytest-benchmark's JSON."),
         ("gate", "Hold exact numbers against committed baselines."),
         ("matrix", "Run every combination of choices, a process each, into one table."),
     ):
