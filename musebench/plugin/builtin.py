@@ -128,6 +128,7 @@ def register_commands(register: Register) -> None:
         ("export", "Compile a model ahead of time into a program with bounds."),
         ("convert", "Convert reports to and from pytest-benchmark's JSON."),
         ("gate", "Hold exact numbers against committed baselines."),
+        ("history", "Follow a metric over commits, and mark where it changed."),
         ("matrix", "Run every combination of choices, a process each, into one table."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)
