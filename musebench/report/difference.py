@@ -155,7 +155,11 @@ def difference(metric: Metric, old: Measured, new: Measured, struck: bool, judge
 
 def varies(measured: Measured, unit: str) -> str:
     """That exact values are not the same in every repeat, with their range."""
-    return f"varies: {pretty(min(measured.samples), unit)} to {pretty(max(measured.samples), unit)}"
+    low, high = min(measured.samples), max(measured.samples)
+    shown = pretty(low, unit), pretty(high, unit)
+    if shown[0] == shown[1]:
+        shown = f"{low:,}", f"{high:,}"
+    return f"varies: {shown[0]} to {shown[1]}"
 
 
 def _numbers(measured: Measured) -> list[float]:
