@@ -398,3 +398,9 @@ def test_factors_name_everything_that_was_chosen():
     assert named["model"] == "random:tiny"
     assert "repeats" not in named
     assert isinstance(Source(made(), None, None).report, type(PLAIN))
+
+
+def test_what_was_measured_of_the_device_tells_no_repeats_apart(tmp_path):
+    from musebench.report.conditions import conditions_of
+
+    assert not any(name.startswith("ceilings") for name in conditions_of(made()))

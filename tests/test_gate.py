@@ -196,3 +196,11 @@ def test_a_run_whose_steps_depend_on_the_machines_speed_can_be_no_baseline(folde
 def test_a_report_read_back_is_the_same(baseline, tmp_path):
     path = files.write(baseline, tmp_path / "a.json")
     assert gate(files.read(path), baseline) == []
+
+
+def test_a_column_that_the_baseline_did_not_record_is_not_held_against_it_and_a_lost_one_is(baseline):
+    (run,) = baseline.runs
+    old = dataclasses.replace(run, steps=dataclasses.replace(run.steps, logit_rows=None))
+    without = dataclasses.replace(baseline, runs=[old])
+    assert gate(baseline, without) == []
+    assert gate(without, baseline) == [f"runs[0].steps.logit_rows: {len(run.steps):,} rows -> none"]

@@ -39,9 +39,11 @@ def _named(labels: Sequence[str]) -> str:
 
 
 def conditions_of(report: Report) -> dict[str, Any]:
-    """Every condition by name. The command is left out: it names what was chosen."""
+    """Every condition by name. The command is left out, it names what was chosen; and what was measured of
+    the device, which differs from one time to the next."""
     values = encode(report.conditions)
     del values["command"], values["dirty"]
+    values.pop("ceilings", None)
     return _flat(values)
 
 

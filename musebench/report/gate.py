@@ -131,7 +131,10 @@ def _whole(counters: dict[str, Any], virtual: bool) -> Iterator[tuple[str, Any]]
 
 
 def _names(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    return [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    """What differs. A column that the baseline has as null was not recorded when it was made."""
+    unknown = {name for name, value in old.items() if value is None and isinstance(new.get(name), list)}
+    differing = [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
+    return [name for name in differing if name not in unknown]
 
 
 def _line(name: str, old: Any, new: Any) -> str:
@@ -151,4 +154,6 @@ def _column(old: Sequence[Any], new: Sequence[Any]) -> str:
 def _plain(value: Any) -> str:
     if value is None:
         return "none"
+    if isinstance(value, list):
+        return f"{len(value):,} rows"
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -10,11 +10,11 @@ from typing import Any
 
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
-from musebench.report import metrics
+from musebench.report import metrics, payoff
 from musebench.report.schema import Report
 
-COMMON_COSTS = ("import", "load")
-"""One-off costs that do not depend on the executor."""
+NOT_ONE_OFF = ("ready", "warmup")
+"""Among the costs: a sum of others, and runs made on purpose."""
 
 MORE, LESS, NEITHER = 1, -1, 0
 
@@ -45,12 +45,13 @@ class Numbers:
 
     @cached_property
     def one_off_seconds(self) -> float | None:
-        return sum(self.report.costs.seconds.values()) if self.report.costs.seconds else None
+        """Import, load and all that launching steps took once; no sums of these, and no warm-up runs."""
+        named = [value for name, value in self.report.costs.seconds.items() if name not in NOT_ONE_OFF]
+        return sum(named) if named else None
 
     @cached_property
     def preparation_seconds(self) -> float:
-        """One-off time without import and load, which every executor has alike."""
-        return sum(value for name, value in self.report.costs.seconds.items() if name not in COMMON_COSTS)
+        return payoff.one_off_seconds(self.report)
 
     @cached_property
     def device_peak(self) -> int | None:
