@@ -154,6 +154,12 @@ def test_repeats_inside_one_report_are_samples_and_several_reports_are_each_one(
     assert len(compared([inside, inside]).measured["ttft_p50"][0].samples) == 2
 
 
+def test_repeats_inside_one_process_are_said_to_hide_what_differs_between_processes():
+    inside = report(*[one_token_at(0.1 * factor) for factor in STEADY])
+    assert "not in the intervals" in compared([inside], [inside]).show("github")
+    assert "not in the intervals" not in compared([inside] * 3, [inside] * 3).show("github")
+
+
 def test_reports_with_unequal_repeats_are_compared_in_their_first_where_counts_add_up():
     comparison = compared([report(one_token_at(0.1))], [report(*[one_token_at(0.1)] * 3)])
     assert cell(comparison, "steps", "b") == "="

@@ -193,8 +193,6 @@ def test_a_broken_report_is_named_with_the_way_out_and_a_broken_failure_is_forgo
 
 
 def test_a_run_that_takes_too_long_is_stopped_with_everything_it_started(tmp_path, monkeypatch):
-    child = tmp_path / "child.py"
-    child.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'input()'])\n")
     real = sys.executable
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (tmp_path / "python").write_text(
@@ -259,6 +257,21 @@ def test_a_crash_or_an_invalid_cell_exits_with_1(faked, tmp_path):
     assert " * " not in "".join(line for line in result.stdout.splitlines() if "~~" in line).replace(
         "* |", ""
     )
+
+
+def test_a_cell_that_crashes_in_a_later_repeat_is_shown_with_its_runs_and_its_reason(faked, tmp_path):
+    result = faked(Fake({"graph-fixed-2": (-9, "gone")}), *ARGUMENTS, "--out", tmp_path)
+    assert result.exit_code == 1
+    lines = [line for line in result.stdout.splitlines() if line.startswith("| graph, fixed")]
+    assert len(lines) == 2
+    assert "graph, fixed, after run 1" in lines[1]
+    assert "killed by SIGKILL: gone" in lines[1]
+
+
+def test_options_of_a_launcher_go_to_it_and_not_to_the_runs(faked, tmp_path):
+    result = faked(Fake(), *ARGUMENTS, "--set", "launcher.nodes=2", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "launcher 'local' has no option 'nodes'" in result.stderr
 
 
 def test_json_has_numbers_marks_and_reasons(faked, tmp_path):

@@ -108,11 +108,8 @@ def command(
     bases, name = _bases(groups, baseline, base_path)
     checks = [component.make({}) for component in registry.components("check")]
     comparison = compare_groups(groups, bases, name, checks)
-    chosen = [
-        index
-        for index in range(len(groups))
-        if all(index in keep(comparison, text) for text in filters)
-    ]  # fmt: skip
+    kept = [set(keep(comparison, text)) for text in filters]
+    chosen = [index for index in range(len(groups)) if all(index in one for one in kept)]
     if not chosen:
         raise UsageError(f"--filter leaves nothing of {len(groups)} groups")
     if sort is not None:

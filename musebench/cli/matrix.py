@@ -36,7 +36,11 @@ LISTS = ("model", "device", "dtype", "executor", "pool", "scheduler")
 @click.option("--token-budget", type=int, help="Most tokens of a step.")
 @click.option("--seed", type=int, help="Of random weights, prompts and lengths.")
 @click.option(
-    "--set", "sets", multiple=True, metavar="KIND.NAME=VALUE", help="An option of a component, in all runs."
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KIND.NAME=VALUE",
+    help="An option of a component, in all runs; of the launcher: launcher.NAME.",
 )
 @click.option(
     "--timeout", type=float, metavar="SECONDS", help="Stop a run that takes longer; its cell is lost."
@@ -99,10 +103,10 @@ def command(
     metrics = [metric(name) for name in (COLUMNS if columns is None else columns.split(","))]
     if sort is not None:
         metric(sort)
-    parse_settings(list(sets))
+    launcher = registry.get("launcher", on).make(parse_settings(sets).get("launcher", {}))
+    sets = tuple(text for text in sets if not text.lstrip().startswith("launcher."))
     axes = {axis: given[axis].split(",") for axis in LISTS if given[axis] is not None}
     matrix = make_matrix(workload, axes, repeat, _fixed(warmup, sets, given), registry)
-    launcher = registry.get("launcher", on).make({})
     folder = Folder(out if out is not None else Path("results") / f"matrix-{Path(workload).stem}")
     with folder.locked(_say_waiting) as held:
         if retry:
@@ -137,13 +141,18 @@ def _table(
     from musebench.report.ranking import Missing, Ranking, rank
 
     ran = [one for one in found if one.reports]
-    missing = [Missing(one.cell.label, _reason(one)) for one in found if not one.reports]
+    missing = [Missing(_given_up(one), _reason(one)) for one in found if one.failure or not one.reports]
     if not ran:
         return Ranking(tuple(metrics), (), tuple(missing)).show(form)
     groups = [Group(one.cell.label, tuple(one.reports)) for one in ran]
     comparison = compare_groups(groups, [0] * len(groups), groups[0].label, checks)
     chosen = None if sort is None else order(comparison, sort, range(len(groups)))
     return rank(comparison, metrics, chosen, missing).show(form)
+
+
+def _given_up(one: CellResult) -> str:
+    """Its label, and after how many runs it failed where it has some."""
+    return f"{one.cell.label}, after run {len(one.reports)}" if one.reports else one.cell.label
 
 
 def _reason(one: CellResult) -> str:

@@ -211,7 +211,13 @@ def _notes(comparison: Comparison) -> tuple[str, ...]:
     made = [comparison.difference(rate, index) for index in range(len(comparison.groups))]
     ratios = [one.ratio for one in made if one is not None and one.ratio is not None]
     if any(one.known for one in ratios):
-        return ("medians; in brackets the change, and where it lies in 95 of 100 cases",)
+        lines = ["medians; in brackets the change, and where it lies in 95 of 100 cases"]
+        if any(len(group.reports) == 1 and len(group.reports[0].runs) > 1 for group in comparison.groups):
+            lines.append(
+                "repeats inside one process: what differs from process to process is not in the intervals; "
+                "several reports (musebench matrix) have it"
+            )
+        return tuple(lines)
     if ratios:
         return ("one sample of each: the noise is unknown; --repeat, or several reports, show it",)
     return ()

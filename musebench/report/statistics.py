@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DRAWS = 20_000
+DRAWS = 10_000
 RESAMPLES = 500
 SCATTER = 1.05
 """By which the plain bootstrap of a median may exceed what the fitted noise gives, by chance alone."""
