@@ -217,7 +217,10 @@ def test_an_invalid_report_is_not_converted():
             "'t.py::x' holds no musebench report",
         ),
         (json.dumps({"benchmarks": [{"fullname": "x", "extra_info": {REPORTS: ["%%"]}}]}), "is broken"),
-        (json.dumps({"benchmarks": [{"fullname": "x", "extra_info": {REPORTS: ["e30="]}}]}), "has no schema number"),
+        (
+            json.dumps({"benchmarks": [{"fullname": "x", "extra_info": {REPORTS: ["e30="]}}]}),
+            "has no schema number",
+        ),
     ],
 )
 def test_what_is_no_converted_report_is_refused_by_name(content, words):
