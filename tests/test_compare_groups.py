@@ -7,6 +7,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from report_examples import pool, report
 from test_compare import one_token_at
 
@@ -206,6 +208,28 @@ def test_every_form_of_a_condition(text, condition):
 def test_what_is_no_expression_says_where_and_what_was_wanted(text):
     with pytest.raises(UsageError, match=r"is no expression at .*NAME OPERATOR VALUE is wanted"):
         parse(text, "--fail-if")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["a", "b.c", "<", ">=", "=", "1", "0.9x", "3 %", "2MiB", "and", "or", "(", ")", "'q'", "é"]
+        )
+        | st.text(max_size=4),
+        max_size=12,
+    )
+)
+def test_any_text_is_an_expression_or_one_line_about_it(pieces):
+    try:
+        made = parse(" ".join(pieces), "--filter")
+    except UsageError:
+        return
+    assert isinstance(made, Condition | Joined)
+
+
+def test_a_text_that_is_far_too_long_is_refused_with_the_limit():
+    with pytest.raises(UsageError, match="at most 1,000 are taken"):
+        parse("(" * 2000, "--filter")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ UNITS = {
     "": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9,
     "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
 }  # fmt: skip
+MOST_LETTERS = 1000
 TIMES, SIZES = ("s", "ms", "us", "µs", "ns"), ("B", "KiB", "MiB", "GiB")
 
 
@@ -99,6 +100,8 @@ def parse(text: str, option: str) -> Expression:
     Raises:
         UsageError: it is none; says where it stops making sense and what was wanted there.
     """
+    if len(text) > MOST_LETTERS:
+        raise UsageError(f"{option} has {len(text):,} letters; at most {MOST_LETTERS:,} are taken")
     from lark import Token, Tree
     from lark.exceptions import UnexpectedInput
 
