@@ -337,6 +337,16 @@ def test_an_invalid_group_is_never_best_nor_on_the_front():
     assert "~~50.00 ms~~" in ranking.show("github")
 
 
+def test_what_did_other_work_is_ranked_apart():
+    other = dataclasses.replace(PLAIN.conditions.workload, name="other", sha256="bb")
+    comparison = compared(
+        [made(0.1)], [made(0.2)], [made(0.01, workload=other)], [made(0.02, workload=other)]
+    )
+    lines = rank(comparison, [metric("ttft_p50")]).lines
+    assert [line.marks for line in lines] == [("*",), ("",), ("*",), ("",)]
+    assert [line.front for line in lines] == [True, False, True, False]
+
+
 def test_the_front_holds_who_is_not_beaten_in_everything():
     def with_memory(seconds, weights):
         one = made(seconds)
@@ -411,6 +421,18 @@ def test_columns_sort_and_filter_shape_the_table(both):
     result = run(both[0], "--filter", "executor = graph", "--format", "json")
     assert json.loads(result.stdout)["tables"][0]["rows"][0]["values"] == {"graph": "VALID"}
     assert run(both[0], "--filter", "executor = other").exit_code == 2
+
+
+def test_many_groups_are_a_line_each_and_their_warnings_name_a_few(tmp_path):
+    folder = written(tmp_path, "many", *(made(0.1 + 0.01 * seed, seed=seed) for seed in range(8)))
+    result = run(folder)
+    lines = result.stdout.splitlines()
+    assert sum(line.startswith("| seed=") for line in lines) == 8
+    wide = json.loads(run(folder, "--format", "json").stdout)
+    assert len(wide["tables"][1]["rows"][0]["values"]) == 8
+    commits = [made(commit="a", seed=seed) for seed in range(6)] + [made(commit="b", seed=9)]
+    result = run(written(tmp_path, "commits", *commits))
+    assert "commit differs: a (seed=0, seed=1, seed=2, seed=3, 2 more); b (seed=9)" in result.stdout
 
 
 @pytest.mark.parametrize("form", ["github", "latex", "html", "csv", "json", "grid"])

@@ -15,6 +15,9 @@ from musebench.plugin.registry import Registry
 if TYPE_CHECKING:
     from musebench.report.groups import Group, Source
 
+MOST_COLUMNS = 6
+"""Groups that stand side by side in a table; more are a line each."""
+
 
 @click.command("compare")
 @click.argument("reports", nargs=-1, required=True, metavar="REPORT...", type=click.Path(path_type=Path))
@@ -35,7 +38,9 @@ if TYPE_CHECKING:
 @click.option("--filter", "filters", multiple=True, metavar="EXPRESSION", help="Show these groups only.")
 @click.option("--sort", metavar="METRIC", help="The best in this first.")
 @click.option(
-    "--columns", metavar="METRIC,...", help="One line a group, with these columns, the best marked."
+    "--columns",
+    metavar="METRIC,...",
+    help="One line a group, with these columns, the best marked. Without it: for more than 6 groups.",
 )
 @click.option(
     "--fail-if",
@@ -84,7 +89,8 @@ def command(
     from musebench.report.failing import check_expression, fail_if, keep, order
     from musebench.report.groups import make_groups, read_sources
     from musebench.report.numbers import metric
-    from musebench.report.ranking import rank
+    from musebench.report.ranking import COLUMNS, rank
+    from musebench.report.table import DATA_FORMATS
 
     for text in fail_ifs:
         check_expression(text)
@@ -115,6 +121,8 @@ def command(
     if sort is not None:
         chosen = order(comparison, sort, chosen)
     outcomes = [fail_if(comparison, text) for text in fail_ifs]
+    if metrics is None and len(chosen) > MOST_COLUMNS and form not in DATA_FORMATS:
+        metrics = [metric(name) for name in COLUMNS]
     if metrics is not None:
         click.echo(rank(comparison, metrics, chosen, with_remarks=True).show(form))
     else:

@@ -8,6 +8,9 @@ from typing import Any
 from musebench.report.codec import encode
 from musebench.report.schema import Report
 
+MOST_NAMED = 4
+"""Labels that a warning names for one value."""
+
 
 def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list[str]:
     """One line for each condition that differs, with who has what; and for code with uncommitted changes."""
@@ -30,12 +33,10 @@ def condition_warnings(reports: Sequence[Report], labels: Sequence[str]) -> list
 
 
 def _named(labels: Sequence[str]) -> str:
-    """Each once: several reports may have one label."""
-    return (
-        "; ".join(dict.fromkeys(labels))
-        if any("," in one for one in labels)
-        else ", ".join(dict.fromkeys(labels))
-    )
+    """Each once, as several reports may have one label; of many the first, and how many more there are."""
+    once = list(dict.fromkeys(labels))
+    more = [f"{len(once) - MOST_NAMED} more"] if len(once) > MOST_NAMED else []
+    return ("; " if any("," in one for one in once) else ", ").join([*once[:MOST_NAMED], *more])
 
 
 def conditions_of(report: Report) -> dict[str, Any]:

@@ -167,6 +167,10 @@ def _labels(
         if kinds > told_apart:
             chosen.append(name)
             told_apart = kinds
+    for name in reversed(chosen):  # what a later one tells apart too is not needed
+        others = [other for other in chosen if other != name]
+        if len({tuple(one.get(each, "none") for each in others) for one in values}) == told_apart:
+            chosen = others
     labels = [
         ", ".join(_shown_factor(name, one.get(name, "none")) for name in chosen) or "all" for one in values
     ]
@@ -179,7 +183,7 @@ def _labels(
 
 
 def _shown_factor(name: str, value: str) -> str:
-    short = value[:10] if name == "commit" else value
+    short = value[:10] if name == "commit" or name.endswith("sha256") else value
     return short if name in PLAIN else f"{name}={short}"
 
 

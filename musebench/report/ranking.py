@@ -138,12 +138,18 @@ def rank(
     missing: Sequence[Missing] = (),
     with_remarks: bool = False,
 ) -> Ranking:
-    """A line for each group of `order` (None: all); marks and front are among these."""
+    """A line for each group of `order` (None: all); marks and front are among those of one workload and
+    model: what did other work is no better for having been faster."""
     chosen = list(range(len(comparison.groups))) if order is None else list(order)
-    marks = [_marks(comparison, metric, chosen) for metric in metrics]
-    on_front = front(comparison, chosen)
+    marks: dict[int, list[str]] = {index: [] for index in chosen}
+    on_front: set[int] = set()
+    for alike in _same_work(comparison, chosen):
+        on_front |= front(comparison, alike)
+        for metric in metrics:
+            for index, mark in zip(alike, _marks(comparison, metric, alike), strict=True):
+                marks[index].append(mark)
     lines = []
-    for place, index in enumerate(chosen):
+    for index in chosen:
         judgement = comparison.judgements[index]
         differences = [comparison.difference(metric, index) for metric in metrics]
         lines.append(
@@ -154,11 +160,20 @@ def rank(
                 judgement.valid,
                 index in on_front,
                 tuple(comparison.measured[metric.key][index].value for metric in metrics),
-                tuple(marked[place] for marked in marks),
+                tuple(marks[index]),
                 tuple("" if one is None else one.remark() for one in differences),
             )
         )
     return Ranking(tuple(metrics), tuple(lines), tuple(missing), comparison.warnings, with_remarks)
+
+
+def _same_work(comparison: Comparison, chosen: Sequence[int]) -> list[list[int]]:
+    """`chosen` by workload and model."""
+    made: dict[Any, list[int]] = {}
+    for index in chosen:
+        conditions = comparison.groups[index].reports[0].conditions
+        made.setdefault((conditions.workload, conditions.model.source), []).append(index)
+    return list(made.values())
 
 
 def front(comparison: Comparison, chosen: Sequence[int]) -> set[int]:
