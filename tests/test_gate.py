@@ -135,6 +135,28 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_a_scheduler_5_percent_slower_on_a_simulated_device_fails_the_command(tmp_path, monkeypatch):
+    from musebench.core.engine import Engine
+
+    (tmp_path / "gate.yaml").write_text(
+        'runs:\n  one: {workload: mixed-small, device: "sim:h200", model: llama-3.1-8b}\n'
+    )
+    assert invoke(tmp_path, "--update").exit_code == 0
+    assert invoke(tmp_path).exit_code == 0
+    step = Engine.step
+
+    def slower(self):
+        before = self.clock.now()
+        step(self)
+        self.clock.advance(0.05 * (self.clock.now() - before))
+
+    monkeypatch.setattr(Engine, "step", slower)
+    result = invoke(tmp_path)
+    assert result.exit_code == 1
+    (rate,) = [line for line in result.output.splitlines() if line.startswith("  output tokens/s: ")]
+    assert "-4." in rate
+
+
 def test_without_a_baseline_it_says_how_to_make_one_and_fails_only_when_one_is_required(folder):
     result = invoke(folder)
     assert result.exit_code == 0
