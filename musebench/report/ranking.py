@@ -172,7 +172,8 @@ def _same_work(comparison: Comparison, chosen: Sequence[int]) -> list[list[int]]
     made: dict[Any, list[int]] = {}
     for index in chosen:
         conditions = comparison.groups[index].reports[0].conditions
-        made.setdefault((conditions.workload, conditions.model.source), []).append(index)
+        work = (conditions.workload.name, conditions.workload.sha256, conditions.model.source)
+        made.setdefault(work, []).append(index)
     return list(made.values())
 
 
