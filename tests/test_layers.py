@@ -15,7 +15,8 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
-    ("capacity",),
+    ("pytest_plugin",),
+    ("capacity", "gate"),
     ("run", "matrix", "export"),
     ("keeping", "testing"),
     ("report",),

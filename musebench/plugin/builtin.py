@@ -129,5 +129,16 @@ def register_commands(register: Register) -> None:
         ("plot", "Draw pictures of reports."),
         ("report", "Show the tables of reports, or put all of them on one page."),
         ("trace", "Turn a report into trace events for Perfetto."),
+        ("convert", "Convert reports to and from pytest-benchmark's JSON."),
+        ("gate", "Hold exact numbers against committed baselines."),
+        ("history", "Follow a metric over commits, and mark where it changed."),
+        ("matrix", "Run every combination of choices, a process each, into one table."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)
+
+
+@hookimpl
+def register_launchers(register: Register) -> None:
+    _with_own_options(
+        register, "local", "musebench.matrix.launch:LocalLauncher", "on this machine, one run at a time"
+    )

@@ -122,6 +122,13 @@ def register_commands(register: Register) -> None:
     """
 
 
+@hookspec
+def register_launchers(register: Register) -> None:
+    """Register where the runs of `musebench matrix --on NAME` happen: `factory(options)` ->
+    `musebench.matrix.launch.Launcher`.
+    """
+
+
 KINDS: dict[str, str] = {
     "executor": "register_executors",
     "pool": "register_pools",
@@ -132,6 +139,7 @@ KINDS: dict[str, str] = {
     "trace": "register_trace_formats",
     "check": "register_checks",
     "command": "register_commands",
+    "launcher": "register_launchers",
 }
 """What a person calls a component, and the hook it comes from."""
 

@@ -1,42 +1,75 @@
-"""Reports side by side: one column a report, differences in percent against one of them, the baseline.
+"""Reports side by side: one column a group of them, differences against one of them, the baseline.
 
-What differs between their conditions is said first; what was chosen differently is shown as rows. A report
-that is INVALID keeps its column, its speed struck out, and is compared with nothing in speed.
+What differs between their conditions is said first; what was chosen differently is shown as rows. Times are
+compared with their noise, counts and bytes exactly. A group with a report that is INVALID keeps its column,
+its speed struck out, and is compared with nothing in speed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
-from musebench.report import metrics
 from musebench.report.codec import encode
 from musebench.report.conditions import condition_warnings, shown
+from musebench.report.difference import Difference, Measured, Samples, difference, varies
+from musebench.report.groups import Group, labels_of, same_machine
+from musebench.report.numbers import METRICS, Metric
 from musebench.report.schema import Choice, Report
 from musebench.report.table import DEFAULT_FORMAT, Row, Table, Value, require_format, text, to_csv, to_json
 from musebench.report.verdict import Check, Judgement, judge
 
-COMMON_COSTS = ("import", "load")
-"""One-off costs that do not depend on the executor."""
+__all__ = ["Comparison", "compare", "compare_groups", "labels_of", "missing_baseline"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`labels` name the columns, `baseline` is one of them; `warnings` are lines to be read first."""
+    """`labels` name the columns, `baseline` is one of them; `warnings` are lines to be read first.
+
+    `bases` holds for each group the index of the group that it is compared with (None: with nothing),
+    `measured` every metric of every group by key, `judgements` one verdict a group.
+    """
 
     labels: tuple[str, ...]
     baseline: str
     warnings: tuple[str, ...]
     judgements: tuple[Judgement, ...]
     tables: tuple[Table, ...]
+    groups: tuple[Group, ...]
+    bases: tuple[int | None, ...]
+    measured: dict[str, tuple[Measured, ...]]
+
+    def difference(self, metric: Metric, index: int) -> Difference | None:
+        """Of group `index` against its base; None for a group that has none."""
+        base = self.bases[index]
+        if base is None or base == index:
+            return None
+        values = self.measured[metric.key]
+        struck = not (self.judgements[base].valid and self.judgements[index].valid)
+        judged = same_machine(self.groups[base].reports[0], self.groups[index].reports[0])
+        return difference(metric, values[base], values[index], struck, judged)
+
+    def only(self, chosen: Sequence[int]) -> Comparison:
+        """The same with these groups' columns alone, in this order; what they are compared with stays."""
+        if list(chosen) == list(range(len(self.groups))):
+            return self
+        places = {index: place for place, index in enumerate(chosen)}
+        bases = [self.bases[index] for index in chosen]
+        return dataclasses.replace(
+            self,
+            labels=tuple(self.labels[index] for index in chosen),
+            judgements=tuple(self.judgements[index] for index in chosen),
+            groups=tuple(self.groups[index] for index in chosen),
+            bases=tuple(None if base is None else places.get(base) for base in bases),
+            measured={key: tuple(all_[index] for index in chosen) for key, all_ in self.measured.items()},
+            tables=tuple(table.only(chosen) for table in self.tables),
+        )
 
     def show(self, form: str = DEFAULT_FORMAT) -> str:
         """Its text in one of `musebench.report.table.FORMATS`.
@@ -46,22 +79,34 @@ class Comparison:
         """
         require_format(form)
         if form == "json":
-            verdicts = {
-                label: {"valid": one.valid, "reasons": list(one.reasons)}
-                for label, one in zip(self.labels, self.judgements, strict=True)
-            }
             return to_json(
-                self.tables, baseline=self.baseline, warnings=list(self.warnings), verdicts=verdicts
+                self.tables,
+                baseline=self.baseline,
+                warnings=list(self.warnings),
+                verdicts=self.verdicts(),
+                samples={group.label: len(group.reports) for group in self.groups},
             )
         if form == "csv":
             return to_csv(self.tables)
+        lines = self.lines()
+        return "\n".join([*lines, *([""] if lines else []), text(self.tables, form)])
+
+    def verdicts(self) -> dict[str, dict[str, Any]]:
+        """By label: whether it is valid, and the reasons why not."""
+        return {
+            label: {"valid": one.valid, "reasons": list(one.reasons)}
+            for label, one in zip(self.labels, self.judgements, strict=True)
+        }
+
+    def lines(self) -> list[str]:
+        """Warnings, and who is INVALID and why."""
         lines = [f"warning: {warning}" for warning in self.warnings]
         lines += [
             f"{label}: {one.line()}"
             for label, one in zip(self.labels, self.judgements, strict=True)
             if not one.valid
         ]
-        return "\n".join([*lines, *([""] if lines else []), text(self.tables, form)])
+        return lines
 
 
 def compare(
@@ -70,7 +115,7 @@ def compare(
     baseline: str | None = None,
     checks: Iterable[Check] = (),
 ) -> Comparison:
-    """Compare reports, a label each, against the one labelled `baseline` (None: the first).
+    """Compare reports, a column each, against the one labelled `baseline` (None: the first).
 
     Raises:
         UsageError: no report, two of one label, or a baseline that is none of them.
@@ -82,34 +127,41 @@ def compare(
         raise UsageError(f"two reports have one label: {', '.join(labels)}")
     if baseline is not None and baseline not in labels:
         raise UsageError(f"baseline {baseline!r} is none of the reports; {nearest(baseline, labels)}")
+    groups = [Group(label, (report,)) for label, report in zip(labels, reports, strict=True)]
     base = 0 if baseline is None else labels.index(baseline)
-    judgements = judge(reports, checks)
+    return compare_groups(groups, [base] * len(groups), groups[base].label, checks)
+
+
+def compare_groups(
+    groups: Sequence[Group],
+    bases: Sequence[int | None],
+    baseline: str,
+    checks: Iterable[Check] = (),
+    metrics: Sequence[Metric] | None = None,
+) -> Comparison:
+    """Compare groups, each with the one that `bases` names by index; `baseline` is what tables call it.
+
+    `metrics` None shows those that are shown by default and have a value somewhere.
+    """
+    labels = tuple(group.label for group in groups)
+    reports = [report for group in groups for report in group.reports]
+    judged = iter(judge(reports, checks))
+    judgements = tuple(_together([next(judged) for _ in group.reports]) for group in groups)
     struck = frozenset(label for label, one in zip(labels, judgements, strict=True) if not one.valid)
-    warnings = condition_warnings(reports, labels)
-    if labels[base] in struck and len(reports) > 1:
-        warnings.append(f"the baseline {labels[base]} is INVALID: no speed is compared with it")
-    verdicts = tuple("VALID" if one.valid else "INVALID" for one in judgements)
-    choices = Table("choices", labels, (Row("verdict", "", verdicts), *_choice_rows(reports)))
-    rows, numbers = [], [_Numbers(report) for report in reports]
-    for name, unit, speed, value in METRICS:
-        values = tuple(value(one) for one in numbers)
-        if any(one is not None for one in values):
-            rows.append(_with_changes(Row(name, unit, values, speed), labels, base, struck))
-    pay_off = _pay_off(numbers, labels, base, struck)
-    if any(one is not None for one in pay_off.values):
+    unequal = len({len(report.runs) for report in reports if report.runs}) > 1
+    samples = [Samples(group.reports, unequal) for group in groups]
+    measured = {one.key: tuple(each.measured(one) for each in samples) for one in METRICS}
+    comparison = Comparison(labels, baseline, (), judgements, (), tuple(groups), tuple(bases), measured)
+    warnings = _warnings(comparison, unequal, struck)
+    rows = [_row(comparison, metric) for metric in metrics or _with_values(comparison)]
+    pay_off = _pay_off(comparison, samples)
+    if metrics is None and any(one is not None for one in pay_off.values):
         rows.append(pay_off)
-    results = Table(f"against {labels[base]}", labels, tuple(rows), struck=struck)
-    return Comparison(labels, labels[base], tuple(warnings), tuple(judgements), (choices, results))
-
-
-def labels_of(paths: Sequence[Path | str]) -> tuple[str, ...]:
-    """A label for each file, all different: its name without suffixes, else the whole path, else numbered."""
-    names = [Path(path).name.removesuffix(".gz").removesuffix(".json") for path in paths]
-    if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({index})" for index, name in enumerate(names, 1)]
-    return tuple(names)
+    results = Table(f"against {baseline}", labels, tuple(rows), struck=struck, notes=_notes(comparison))
+    tables = (_choices(comparison), results)
+    return Comparison(
+        labels, baseline, tuple(warnings), judgements, tables, tuple(groups), tuple(bases), measured
+    )
 
 
 def missing_baseline(path: Path | str) -> str:
@@ -120,112 +172,106 @@ def missing_baseline(path: Path | str) -> str:
     )
 
 
-class _Numbers:
-    """All numbers of one report, each kind computed once."""
-
-    def __init__(self, report: Report) -> None:
-        self.report = report
-
-    throughput = cached_property(lambda self: metrics.throughput(self.report))
-    latencies = cached_property(lambda self: metrics.latencies(self.report))
-    steps = cached_property(lambda self: metrics.step_totals(self.report))
-    pool = cached_property(lambda self: metrics.pool_totals(self.report))
-    outcome = cached_property(lambda self: metrics.outcome(self.report))
-
-    @cached_property
-    def tokens_per_joule(self) -> float | None:
-        return metrics.tokens_per_joule(self.report)
-
-    @cached_property
-    def right(self) -> int | None:
-        return self.outcome.right if self.outcome.expected else None
-
-    @cached_property
-    def wrong(self) -> int | None:
-        return self.outcome.wrong if self.outcome.expected else None
-
-    @cached_property
-    def one_off_seconds(self) -> float | None:
-        return sum(self.report.costs.seconds.values()) if self.report.costs.seconds else None
-
-    @cached_property
-    def preparation_seconds(self) -> float:
-        """One-off time without import and load, which every executor has alike."""
-        return sum(value for name, value in self.report.costs.seconds.items() if name not in COMMON_COSTS)
-
-    @cached_property
-    def device_peak(self) -> int | None:
-        snapshot = self.report.memory.snapshots.get("peak")
-        return None if snapshot is None else snapshot.peak
+def _together(judgements: Sequence[Judgement]) -> Judgement:
+    """Of a group: every reason of every report, once."""
+    return Judgement(tuple(dict.fromkeys(reason for one in judgements for reason in one.reasons)))
 
 
-def _latency(name: str, field: str) -> Callable[[_Numbers], Any]:
-    return lambda numbers: getattr(numbers.latencies[name], field)
+def _with_values(comparison: Comparison) -> list[Metric]:
+    return [
+        metric
+        for metric in METRICS
+        if metric.shown and any(one.value is not None for one in comparison.measured[metric.key])
+    ]
 
 
-def _pool(field: str) -> Callable[[_Numbers], Any]:
-    return lambda numbers: getattr(numbers.pool, field, None)
+def _warnings(comparison: Comparison, unequal: bool, struck: frozenset[str]) -> list[str]:
+    groups, labels = comparison.groups, comparison.labels
+    every = [(report, group.label) for group in groups for report in group.reports]
+    made = condition_warnings([report for report, _ in every], [label for _, label in every])
+    if unequal:
+        made.append("the numbers of repeats differ: counts and bytes are those of the first repeat")
+    for base in dict.fromkeys(one for one in comparison.bases if one is not None):
+        if labels[base] in struck and len(groups) > 1:
+            made.append(f"the baseline {labels[base]} is INVALID: no speed is compared with it")
+    for index, its in enumerate(comparison.bases):
+        if its is None:
+            made.append(f"{labels[index]} has no counterpart in {comparison.baseline}: compared with nothing")
+        elif not same_machine(groups[its].reports[0], groups[index].reports[0]):
+            made.append(
+                f"{labels[index]} and its baseline {labels[its]} are from different machines: times are not "
+                "judged, counts and bytes are"
+            )
+    return made
 
 
-METRICS: tuple[tuple[str, str, bool, Callable[[_Numbers], Any]], ...] = (
-    ("output tokens/s", "/s", True, attrgetter("throughput.output_tokens_per_second")),
-    ("prompt tokens/s", "/s", True, attrgetter("throughput.prompt_tokens_per_second")),
-    ("requests/s", "/s", True, attrgetter("throughput.requests_per_second")),
-    *((f"{name} {at}", "s", True, _latency(name, at)) for name in metrics.LATENCIES for at in ("p50", "p99")),
-    ("output tokens/J", "tokens/J", True, attrgetter("tokens_per_joule")),
-    ("device time", "s", True, attrgetter("steps.device_seconds")),
-    ("host time", "s", True, attrgetter("steps.host_seconds")),
-    ("one-off time", "s", True, attrgetter("one_off_seconds")),
-    ("requests", "count", False, attrgetter("outcome.requests")),
-    ("succeeded", "count", False, attrgetter("outcome.succeeded")),
-    ("answers right", "count", False, attrgetter("right")),
-    ("answers wrong", "count", False, attrgetter("wrong")),
-    ("generated tokens", "count", False, attrgetter("outcome.generated_tokens")),
-    ("steps", "count", False, attrgetter("steps.steps")),
-    ("forwards", "count", False, attrgetter("steps.forwards")),
-    ("padded tokens", "count", False, attrgetter("steps.padded_tokens")),
-    ("preemptions", "count", False, attrgetter("outcome.preemptions")),
-    ("pool bytes", "bytes", False, _pool("bytes")),
-    ("pool passing peak", "bytes", False, _pool("peak_bytes")),
-    ("most cells in use", "count", False, _pool("most_in_use")),
-    ("growths", "count", False, _pool("growths")),
-    ("bytes copied", "bytes", False, _pool("copied_bytes")),
-    ("device peak", "bytes", False, attrgetter("device_peak")),
-)
-"""Rows of a comparison: name, unit, whether it is speed, and the value of one report."""
+def _notes(comparison: Comparison) -> tuple[str, ...]:
+    """How to read the differences of times: intervals, or that there are none."""
+    rate = next(metric for metric in METRICS if metric.speed)
+    made = [comparison.difference(rate, index) for index in range(len(comparison.groups))]
+    ratios = [one.ratio for one in made if one is not None and one.ratio is not None]
+    if any(one.known for one in ratios):
+        lines = ["medians; in brackets the change, and where it lies in 95 of 100 cases"]
+        if any(len(group.reports) == 1 and len(group.reports[0].runs) > 1 for group in comparison.groups):
+            lines.append(
+                "repeats inside one process: what differs from process to process is not in the intervals; "
+                "several reports (musebench matrix) have it"
+            )
+        return tuple(lines)
+    if ratios:
+        return ("one sample of each: the noise is unknown; --repeat, or several reports, show it",)
+    return ()
 
 
-def _with_changes(row: Row, labels: Sequence[str], base: int, struck: frozenset[str]) -> Row:
-    start = row.values[base]
-    changes: list[float | None] = []
-    for index, (label, value) in enumerate(zip(labels, row.values, strict=True)):
-        judged = not (row.speed and (label in struck or labels[base] in struck))
-        changes.append(_percent(start, value) if judged and index != base else None)
-    return dataclasses.replace(row, changes=tuple(changes))
+def _row(comparison: Comparison, metric: Metric) -> Row:
+    values = comparison.measured[metric.key]
+    made = [comparison.difference(metric, index) for index in range(len(values))]
+    remarks = [
+        one.remark() if one is not None
+        else "" if not value.exact or value.steady
+        else varies(value, metric.unit)
+        for one, value in zip(made, values, strict=True)
+    ]  # fmt: skip
+    return Row(
+        metric.name,
+        metric.unit,
+        tuple(value.value for value in values),
+        metric.speed,
+        changes=tuple(None if one is None else one.percent for one in made),
+        remarks=tuple(remarks),
+        intervals=tuple(None if one is None else one.interval_percent for one in made),
+    )
 
 
-def _pay_off(numbers: Sequence[_Numbers], labels: Sequence[str], base: int, struck: frozenset[str]) -> Row:
+def _pay_off(comparison: Comparison, samples: Sequence[Samples]) -> Row:
     """Output tokens after which the one-off time beyond the baseline's is earned back.
 
     n tokens take one-off + n / rate; equal for both at n = (more one-off seconds) / (1 / rate of the
     baseline - 1 / rate). None where either is unknown or INVALID, or where it never is: as fast, or as dear.
     """
-    start, values = numbers[base], list[Value]()
-    for label, one in zip(labels, numbers, strict=True):
+    rates = [one.value for one in comparison.measured["output_tokens_per_second"]]
+    preparation = [min(one.preparation_seconds for one in each.whole) for each in samples]
+    values: list[Value] = []
+    for index, base in enumerate(comparison.bases):
         made = None
-        rates = start.throughput.output_tokens_per_second, one.throughput.output_tokens_per_second
-        if rates[0] and rates[1] and rates[1] > rates[0] and not {label, labels[base]} & struck:
-            more = one.preparation_seconds - start.preparation_seconds
-            made = math.ceil(more / (1 / rates[0] - 1 / rates[1])) if more > 0 else None
+        if base is not None and comparison.judgements[base].valid and comparison.judgements[index].valid:
+            old, new = rates[base], rates[index]
+            if isinstance(old, float) and isinstance(new, float) and new > old > 0:
+                more = preparation[index] - preparation[base]
+                made = math.ceil(more / (1 / old - 1 / new)) if more > 0 else None
         values.append(made)
     return Row("tokens to pay off", "count", tuple(values), speed=True)
 
 
-def _percent(start: Value, value: Value) -> float | None:
-    if not isinstance(start, int | float) or not isinstance(value, int | float) or not start:
-        return None
-    made = 100.0 * (value - start) / abs(start)
-    return made if math.isfinite(made) else None
+def _choices(comparison: Comparison) -> Table:
+    """Verdict and number of reports; device and components by name; then whatever of the choices differs."""
+    reports = [group.reports[0] for group in comparison.groups]
+    verdicts = tuple("VALID" if one.valid else "INVALID" for one in comparison.judgements)
+    rows = [Row("verdict", "", verdicts)]
+    counts = tuple(len(group.reports) for group in comparison.groups)
+    if max(counts) > 1:
+        rows.append(Row("reports", "count", counts))
+    return Table("choices", comparison.labels, (*rows, *_choice_rows(reports)))
 
 
 def _choice_rows(reports: Sequence[Report]) -> list[Row]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
 import secrets
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -68,23 +69,37 @@ def read(path: Path | str) -> Report:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            data = file.read(2)
-            file.seek(0)
-            if data == GZIP_MAGIC:
-                with gzip.open(file) as unpacked:
-                    data = unpacked.read(MOST_BYTES + 1)
-            else:
-                data = file.read(MOST_BYTES + 1)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is not a whole report: its gzip data is cut off or broken") from error
+            return _load(file, str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot read the report: {error.strerror or error}") from error
+
+
+def loads_any(data: bytes, name: str) -> Report:
+    """A report from the bytes of its file, gzipped or not; `name` starts each error.
+
+    Raises:
+        InputError: as `read`.
+    """
+    return _load(io.BytesIO(data), name)
+
+
+def _load(file: BinaryIO, name: str) -> Report:
+    try:
+        head = file.read(2)
+        file.seek(0)
+        if head == GZIP_MAGIC:
+            with gzip.open(file) as unpacked:
+                data = unpacked.read(MOST_BYTES + 1)
+        else:
+            data = file.read(MOST_BYTES + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{name} is not a whole report: its gzip data is cut off or broken") from error
     if len(data) > MOST_BYTES:
         raise InputError(
-            f"{path} has more than {MOST_BYTES:,} bytes of JSON, the most that is read as a report; run "
+            f"{name} has more than {MOST_BYTES:,} bytes of JSON, the most that is read as a report; run "
             "fewer requests or repeats at a time"
         )
-    return loads(data, str(path))
+    return loads(data, name)
 
 
 def dumps(report: Report) -> bytes:

@@ -7,6 +7,7 @@ Numbers stay as they are (SI units) until a text format shows them: "-" for miss
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -36,8 +37,9 @@ class Row:
     `unit` is one of "s", "bytes", "J", "W", "percent", "count", "/s" (a rate), "tokens/J", "x",
     "share" (of 1) and "" (text).
     `speed` says that an INVALID report's values in it are struck out. `changes`, where there are any, are
-    percents against the baseline, a value each. What is not finite (a sum of numbers near the largest there
-    are) is missing: None.
+    percents against the baseline, a value each; `intervals` those that hold the true one, and `remarks` what
+    a text shows of them behind each value ("" for nothing). What is not finite (a sum of numbers near the
+    largest there are) is missing: None.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Row:
     values: tuple[Value, ...]
     speed: bool = False
     changes: tuple[float | None, ...] = ()
+    remarks: tuple[str, ...] = ()
+    intervals: tuple[tuple[float, float] | None, ...] = ()
 
     def __post_init__(self) -> None:
         if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
@@ -68,6 +72,24 @@ class Table:
         for row in self.rows:
             if len(row.values) != len(self.columns):
                 raise ValueError(f"row {row.name!r}: {len(row.values)} values, {len(self.columns)} columns")
+
+    def only(self, chosen: Sequence[int]) -> Table:
+        """The same with these columns alone, by index, in this order."""
+
+        def some(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(cells[index] for index in chosen) if cells else ()
+
+        rows = tuple(
+            dataclasses.replace(
+                row,
+                values=some(row.values),
+                changes=some(row.changes),
+                remarks=some(row.remarks),
+                intervals=some(row.intervals),
+            )
+            for row in self.rows
+        )
+        return dataclasses.replace(self, columns=some(self.columns), rows=rows)
 
     def unit(self, row: Row, column: str) -> str:
         return "count" if column in self.counts else row.unit
@@ -164,6 +186,8 @@ def _plain(table: Table) -> dict[str, Any]:
         made["values"] = dict(zip(table.columns, row.values, strict=True))
         if row.changes:
             made["change_percent"] = dict(zip(table.columns, row.changes, strict=True))
+        if any(row.intervals):
+            made["interval_percent"] = dict(zip(table.columns, row.intervals, strict=True))
         if struck := [column for column in table.columns if table.is_struck(row, column)]:
             made["invalid"] = struck
         rows.append(made)
@@ -175,6 +199,8 @@ def _cell(table: Table, row: Row, index: int) -> str:
     shown = pretty(value, table.unit(row, column))
     if table.is_struck(row, column):
         return shown if value is None else f"~~{shown}~~"
+    if row.remarks:
+        return f"{shown} ({row.remarks[index]})" if row.remarks[index] else shown
     percent = row.changes[index] if row.changes else None
     return shown if percent is None else f"{shown} ({change(percent)})"
 
