@@ -187,7 +187,8 @@ class PoolData:
     """The pool in one run. `capacity` and `most_in_use` count cells, scratch left out.
 
     `start_rows` are the rows when the run started (0: nothing was allocated yet; a pool keeps what it grew
-    in warm-up), `bytes` the storage's own size at the end. The first of `growths` after 0 rows is the first
+    in warm-up), `bytes` the storage's own size at the end, `left_in_use` the cells that were still owned then
+    (None in reports from before it was kept). The first of `growths` after 0 rows is the first
     allocation, not a growth. `refusals` counts reservations refused, `counters` are the policy's own.
     """
 
@@ -201,13 +202,18 @@ class PoolData:
     preemptions: int = 0
     growths: GrowthColumns = GrowthColumns()
     counters: dict[str, Any] = field(default_factory=dict)
+    left_in_use: int | None = None
 
 
 @dataclass(frozen=True)
 class RunData:
     """The raw data of one repeat. `energy_joules` is the device's over the run, or None with a reason;
     `counters` are the executor's over this run (replays, fallbacks, ...). `shrinks` counts how often the
-    limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was."""
+    limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was.
+
+    `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says, and `audit`
+    what musebench.core.audit counted over it; both None in reports from before they were kept, and in
+    virtual time `wall_seconds` is None."""
 
     requests: RequestColumns
     steps: StepColumns
@@ -217,6 +223,8 @@ class RunData:
     counters: dict[str, Any] = field(default_factory=dict)
     shrinks: int = 0
     last_limits: Limits | None = None
+    wall_seconds: float | None = None
+    audit: dict[str, int] | None = None
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps
