@@ -15,9 +15,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 
 LAYERS = (
     ("cli",),
-    ("capacity",),
+    ("capacity", "neighbours", "accept"),
     ("run", "matrix", "export"),
-    ("keeping", "testing"),
+    ("keeping", "testing", "checks"),
     ("report",),
     ("plugin",),
     ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),
@@ -36,7 +36,7 @@ ALLOWED_NEIGHBOURS = {
 """Part and module: the types of an opened model, which hold no code of a model source, and the readers of
 memory, which a backend asks about its own device."""
 
-TORCH_FREE = ("core", "plugin", "cli", "schedulers", "pools", "executors", "programs")
+TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")
 
 
@@ -160,7 +160,9 @@ def test_core_imports_nothing_heavy():
     assert not loaded.intersection(HEAVY)
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "compare --help", "doctor --help"])
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "compare --help", "doctor --help", "check --help", "accept --help"]
+)
 def test_help_imports_nothing_heavy_and_no_numpy(arguments):
     assert not after_command(*arguments.split()).intersection([*HEAVY, "numpy"])
 
