@@ -17,7 +17,7 @@ from musebench.models.random_source import RandomOptions, RandomSource
 from musebench.plugin import builtin, hookimpl
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricOptions, GeometricPool
-from musebench.report.verdict import verdicts_of
+from musebench.report.verdict import judge, verdicts_of
 from musebench.run import RunOptions, run
 
 RANDOM = "random:smollm2-135m@layers=2,vocab=49152"
@@ -304,6 +304,9 @@ def test_a_leaked_cell_fails_pool(registry):
     report = run(RunOptions("capitals", pool="leaky"), registry)
     failed = next(one for one in failures(registry, "pool", report) if one.what == "no cell is left")
     assert failed.measured == "5 cells"
+    # A run that was cut off still holds some, and that is not judged.
+    cut_off = replace(report, status="incomplete", message="cut off")
+    assert "no cell is left" not in [one.what for one in failures(registry, "pool", cut_off)]
 
 
 def test_a_pool_that_reserves_everything_fails(registry):
@@ -325,7 +328,6 @@ def one_run(report):
         ({"most_in_use": 513}, "rows hold the cells"),
         ({"bytes": 513 * 2048 - 1}, "bytes = rows x bytes per cell"),
         ({"bytes": 513 * 2048 + 1}, "bytes = rows x bytes per cell"),
-        ({"left_in_use": 1}, "no cell is left"),
         ({"policy": "fixed"}, "fixed rows"),
     ],
 )
@@ -507,3 +509,11 @@ def test_an_audit_that_found_something_fails(registry, honest):
         "2 forwards gave tokens and launched nothing"
         in the_failure(registry, "honest", with_run(honest, audit=audit)).reason
     )
+
+
+def test_a_judgement_says_a_reason_once(registry, honest):
+    """Checks restate with their sums what every report is held to; a table's line of reasons does not."""
+    wrong = with_requests(honest, correct=[False] * 5)
+    checks = [component.make({}) for component in registry.components("check")]
+    (judgement,) = judge([wrong], checks)
+    assert judgement.reasons == ("5 of 10 answers are wrong",)

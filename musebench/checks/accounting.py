@@ -26,10 +26,10 @@ class AccountingCheck:
         return [verdict for report in reports for verdict in self._of(report)]
 
     def _of(self, report: Report) -> list[Verdict]:
-        judge = Judge("accounting", report.id)
+        judge, again = Judge("accounting", report.id), Judge("accounting", report.id, restates=True)
         made = [
-            judge.found("sums", list(check_sums(report)), "tokens, forwards, cells and bytes of every step"),
-            judge.found(
+            again.found("sums", list(check_sums(report)), "tokens, forwards, cells and bytes of every step"),
+            again.found(
                 "times", list(check_times(report)), "arrival <= scheduled <= first token <= last <= finish"
             ),
             _output_tokens(judge, report),

@@ -22,7 +22,7 @@ class AnswersCheck:
         return [verdict for report in reports for verdict in self._of(report)]
 
     def _of(self, report: Report) -> list[Verdict]:
-        judge = Judge("answers", report.id)
+        judge = Judge("answers", report.id, restates=True)
         outcome = metrics.outcome(report)
         broken = [*check_complete(report), *check_success(report)]
         made = [

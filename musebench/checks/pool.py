@@ -183,7 +183,7 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData) -> list[Verd
 
 
 def _cells_left(judge: Judge, where: str, report: Report, run: RunData) -> Verdict:
-    what, left = f"no cell is left{where}", run.pool.left_in_use
+    what, left = f"no cell is left{where}", run.left_in_use
     if left is None or report.status != COMPLETE:
         return judge.missing(what, "the run did not end" if left is not None else "not in the report")
     return judge.held(what, left == 0, f"{left:,} cells", "0 cells", "owned after the last request ended")

@@ -19,13 +19,25 @@ class Judge:
     check: str
     report: str
     strikes: bool = True
+    restates: bool = False
 
     def held(
         self, what: str, valid: bool, measured: str, bound: str, sums: str = "", reason: str = ""
     ) -> Verdict:
         """A verdict that could be judged; without a `reason` one is made of measured value and bound."""
         why = "" if valid else reason or f"{what}: {measured}; the bound is {bound} ({sums})"
-        return Verdict(self.report, self.check, valid, why, what, measured, bound, sums, strikes=self.strikes)
+        return Verdict(
+            self.report,
+            self.check,
+            valid,
+            why,
+            what,
+            measured,
+            bound,
+            sums,
+            strikes=self.strikes,
+            restates=self.restates,
+        )
 
     def found(self, what: str, reasons: Sequence[str], sums: str) -> Verdict:
         """A verdict over findings, of which there should be none."""

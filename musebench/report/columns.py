@@ -187,8 +187,7 @@ class PoolData:
     """The pool in one run. `capacity` and `most_in_use` count cells, scratch left out.
 
     `start_rows` are the rows when the run started (0: nothing was allocated yet; a pool keeps what it grew
-    in warm-up), `bytes` the storage's own size at the end, `left_in_use` the cells that were still owned then
-    (None in reports from before it was kept). The first of `growths` after 0 rows is the first
+    in warm-up), `bytes` the storage's own size at the end. The first of `growths` after 0 rows is the first
     allocation, not a growth. `refusals` counts reservations refused, `counters` are the policy's own.
     """
 
@@ -202,7 +201,6 @@ class PoolData:
     preemptions: int = 0
     growths: GrowthColumns = GrowthColumns()
     counters: dict[str, Any] = field(default_factory=dict)
-    left_in_use: int | None = None
 
 
 @dataclass(frozen=True)
@@ -212,8 +210,8 @@ class RunData:
     limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was.
 
     `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says, and `audit`
-    what musebench.core.audit counted over it; both None in reports from before they were kept, and in
-    virtual time `wall_seconds` is None."""
+    what musebench.core.audit counted over it, `left_in_use` the cells that were still owned at its end; all
+    None in reports from before they were kept, and in virtual time `wall_seconds` is None."""
 
     requests: RequestColumns
     steps: StepColumns
@@ -225,6 +223,7 @@ class RunData:
     last_limits: Limits | None = None
     wall_seconds: float | None = None
     audit: dict[str, int] | None = None
+    left_in_use: int | None = None
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps

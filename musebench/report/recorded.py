@@ -49,6 +49,7 @@ def run_data(
         counters=dict(counters),
         wall_seconds=wall_seconds,
         audit=None if audit is None else dict(audit),
+        left_in_use=engine.pool.in_use,
     )
 
 
@@ -161,7 +162,6 @@ def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
             peak_bytes=[growth.resize.peak_bytes for growth in growths],
         ),
         counters=dict(pool.counters()),
-        left_in_use=pool.in_use,
     )
 
 

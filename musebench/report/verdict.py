@@ -27,7 +27,8 @@ class Verdict:
 
     `what` was held: `measured` against `bound`, and `sums` say how both came about. Not `judged`: the report
     does not hold what it takes, and `reason` says what is missing; that is valid. With `strikes` False a
-    verdict that is not valid fails `musebench check`, but the report's numbers may be believed.
+    verdict that is not valid fails `musebench check`, but the report's numbers may be believed. One that
+    `restates` gives with its sums what one of `CHECKS` finds, which speaks for itself in a judgement.
     """
 
     report: str
@@ -40,6 +41,7 @@ class Verdict:
     sums: str = ""
     judged: bool = True
     strikes: bool = True
+    restates: bool = False
 
     @property
     def outcome(self) -> str:
@@ -50,7 +52,7 @@ class Verdict:
 class Check(Protocol):
     """Sees all reports together, answers for each it has something to say about.
 
-    A check may have `covers`, names of `CHECKS` whose reasons it gives itself.
+    A check may have `covers`, names of `CHECKS` that its verdicts restate.
     """
 
     def check(self, reports: Sequence[Report]) -> list[Verdict]: ...
@@ -72,15 +74,13 @@ class Judgement:
 
 
 def judge(reports: Sequence[Report], checks: Iterable[Check] = ()) -> list[Judgement]:
-    """One judgement a report: `CHECKS`, less those that one of `checks` covers, then `checks`."""
-    given = list(checks)
-    covered = {name for check in given for name in getattr(check, "covers", ())}
-    own = [check for name, check in CHECKS.items() if name not in covered]
-    reasons = [[reason for check in own for reason in check(report)] for report in reports]
-    for check in given:
+    """One judgement a report: `CHECKS`, then `checks`."""
+    reasons = [[reason for check in CHECKS.values() for reason in check(report)] for report in reports]
+    for check in checks:
         for verdict in check.check(reports):
             for report, found in zip(reports, reasons, strict=True):
-                if not verdict.valid and verdict.strikes and verdict.report == report.id:
+                struck = not verdict.valid and verdict.strikes and not verdict.restates
+                if struck and verdict.report == report.id:
                     found.append(f"{verdict.check}: {verdict.reason}")
     return [Judgement(tuple(found)) for found in reasons]
 
