@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from musebench.models.random_source import RandomOptions, RandomSource
 from musebench.plugin import builtin, hookimpl
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricOptions, GeometricPool
+from musebench.report.files import read
 from musebench.report.verdict import judge, verdicts_of
 from musebench.run import RunOptions, run
 
@@ -203,12 +205,14 @@ def test_a_small_margin_in_other_shapes_is_rounding_and_in_the_same_shapes_a_dif
         ].measured.startswith("different")
 
 
-def test_without_margins_a_difference_is_no_rounding_and_says_how_to_record_them(registry, honest, alone):
+def test_without_margins_rounding_cannot_be_told_from_a_fault_but_in_float32(registry, honest, alone):
     one, other = with_margins(alone, 5, 0.0), with_margins(swapped(honest, 5), 5, 0.0)
-    failed = the_failure(
-        registry, "tokens", with_requests(one, margins=None), with_requests(other, margins=None)
-    )
-    assert "no margin recorded (--margins)" in failed.reason
+    reports = with_requests(one, margins=None), with_requests(other, margins=None)
+    made = verdicts(registry, "tokens", *reports)[-1]
+    assert (made.valid, made.judged) == (True, False)
+    assert "1 of 5 requests part somewhere, and no margin there was recorded (--margins)" in made.reason
+    exact = with_requests(alone, margins=None), with_requests(swapped(honest, 5), margins=None)
+    assert "no margin recorded (--margins)" in the_failure(registry, "tokens", *exact).reason
 
 
 def test_a_difference_at_the_first_token_of_most_requests_is_a_fault_whatever_the_margin(
@@ -517,3 +521,14 @@ def test_a_judgement_says_a_reason_once(registry, honest):
     checks = [component.make({}) for component in registry.components("check")]
     (judgement,) = judge([wrong], checks)
     assert judgement.reasons == ("5 of 10 answers are wrong",)
+
+
+def test_the_reports_measured_on_an_h200_pass_every_check(registry):
+    folder = Path(__file__).resolve().parents[1] / "results" / "baselines" / "h200"
+    reports = [read(path) for path in sorted(folder.glob("*.json.gz"))]
+    assert reports
+    checks = [component.make({}) for component in registry.components("check")]
+    made = verdicts_of(reports, checks)
+    assert [one.reason for one in made if not one.valid] == []
+    judged = {one.check for one in made if one.judged}
+    assert {"answers", "tokens", "pool", "accounting", "honest"} <= judged

@@ -74,15 +74,24 @@ class Pairing:
     tokens: int
     divergences: tuple[Divergence, ...]
 
-    def outcome(self, bound: Bound | None) -> str:
-        """ "same", "rounding" or "different".
+    @property
+    def at_first(self) -> bool:
+        """Whether most requests part at their first token: a fault, whatever the margins."""
+        first = sum(one.at == 0 for one in self.divergences)
+        return self.compared > 1 and first * 2 > self.compared
 
-        A difference at the first token of most requests is a fault, whatever the margins.
-        """
+    def unknown(self, bound: Bound | None) -> bool:
+        """Whether it takes margins that nobody recorded to tell rounding from a fault."""
+        if bound is None or self.at_first:
+            return False
+        over = [one for one in self.divergences if one.verdict(bound) == "different"]
+        return bool(over) and all(one.margin is None for one in over)
+
+    def outcome(self, bound: Bound | None) -> str:
+        """ "same", "rounding" or "different"."""
         if not self.divergences:
             return "same"
-        first = sum(one.at == 0 for one in self.divergences)
-        if self.compared > 1 and first * 2 > self.compared:
+        if self.at_first:
             return "different"
         kinds = {one.verdict(bound) for one in self.divergences}
         return "different" if "different" in kinds else "rounding"

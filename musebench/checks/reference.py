@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 from musebench.checks.divergence import Divergence, Pairing, parting, token_rows
 from musebench.checks.options import ReferenceOptions
-from musebench.checks.tokens import verdict_of
+from musebench.checks.tokens import EXACT, verdict_of
 from musebench.checks.verdicts import Judge, runs
 from musebench.report.schema import Report, RunData
 from musebench.report.verdict import Verdict
-
-EXACT = ("float32", "float64")
-"""Dtypes in which nothing but equal will do."""
 
 
 class ReferenceCheck:

@@ -11,6 +11,9 @@ from musebench.checks.verdicts import Judge
 from musebench.report.schema import Report
 from musebench.report.verdict import Verdict
 
+EXACT = ("float32", "float64")
+"""Dtypes in which a difference without a margin is taken for what it should be: a fault."""
+
 
 class TokensCheck:
     """Each report against the first of the same workload, model, dtype and seed, its first run. Same padded
@@ -65,6 +68,13 @@ def verdict_of(
     """Equal where `exact`, elsewhere same or rounding, with the bound printed."""
     model = report.conditions.model
     bound = None if exact else rounding_bound(model.dtype, model.facts, scale)
+    if model.dtype not in EXACT and paired.unknown(bound):
+        assert bound is not None
+        return judge.missing(
+            what,
+            f"{len(paired.divergences):,} of {paired.compared:,} requests part somewhere, and no margin "
+            f"there was recorded (--margins) to hold against {bound.margin:.3g} ({bound.sums})",
+        )
     outcome = paired.outcome(bound)
     worst = sorted(paired.divergences, key=lambda one: one.verdict(bound))[:3]
     parts = "; ".join(one.words() for one in worst)
