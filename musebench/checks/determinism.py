@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from musebench.checks.divergence import pair, same_shapes
 from musebench.checks.options import TokensOptions
 from musebench.checks.tokens import verdict_of
@@ -93,12 +95,18 @@ def _differing(left: Any, right: Any, place: str) -> Iterator[str]:
     if isinstance(left, dict) and isinstance(right, dict):
         for name in dict.fromkeys([*left, *right]):
             yield from _differing(left.get(name), right.get(name), f"{place}.{name}".lstrip("."))
-    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
-        if left != right:
-            at = next(index for index, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1])
+    elif _is_list(left) and _is_list(right) and len(left) == len(right):
+        pairs = enumerate(zip(left, right, strict=True))
+        at = next((index for index, (one, two) in pairs if one != two), None)
+        if at is not None:
             yield from _differing(left[at], right[at], f"{place}[{at}]")
     elif left != right:
         yield f"{place} is {_short(right)}, and was {_short(left)}"
+
+
+def _is_list(value: Any) -> bool:
+    """A list or a column, whatever it is kept in."""
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
 
 
 def _short(value: Any) -> str:
