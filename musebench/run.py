@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+from musebench.core.audit import Audit
 from musebench.core.clock import VirtualClock
 from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
@@ -25,9 +26,11 @@ from musebench.keeping import Keeper, Kept, after_each, counters_since, trouble_
 from musebench.measure import host
 from musebench.measure.ceilings import stored_ceilings
 from musebench.measure.energy import Energy, EnergyMeter
+from musebench.models.plain_generate import REFERENCES, plain_generate, require_greedy
 from musebench.models.source import Model, ModelSource
 from musebench.plugin.component import Component
 from musebench.plugin.registry import Registry
+from musebench.report.bound import memory_bound
 from musebench.report.columns import RunData
 from musebench.report.journal import JournalHead
 from musebench.report.recorded import NOT_MEASURED, EndedSince, before_the_run, run_data
@@ -38,7 +41,9 @@ from musebench.report.schema import (
     Conditions,
     Costs,
     Memory,
+    MemoryBound,
     ModelInfo,
+    Reference,
     Report,
     WorkloadInfo,
     new_report,
@@ -50,6 +55,12 @@ from musebench.workload.workload import Workload
 
 MOST_SESSIONS = 256
 TOKEN_BUDGET = 1024
+
+
+class Prepare(Protocol):
+    """Called once with everything open, before the first step."""
+
+    def __call__(self, parts: Parts) -> None: ...
 
 
 class Progress(Protocol):
@@ -89,6 +100,7 @@ class RunOptions:
     slo: Mapping[str, float] = field(default_factory=dict)
     step_timeout: float | None = None
     on_oom: str = "fail"
+    reference: str | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
@@ -107,8 +119,8 @@ class Profile:
 
 
 @dataclass
-class _Parts:
-    """What a run is put together from."""
+class Parts:
+    """What a run is put together from; `built.requests` may be changed before the first step."""
 
     workload: Workload
     built: Built
@@ -121,6 +133,9 @@ class _Parts:
     choices: Choices
     costs: dict[str, float]
     snapshots: dict[str, MemorySnapshot]
+    bound: MemoryBound
+    audit: Audit | None
+    reference: Reference | None = None
 
 
 def run(
@@ -129,6 +144,7 @@ def run(
     progress: Progress | None = None,
     keeper: Keeper | None = None,
     profile: Profile | None = None,
+    prepare: Prepare | None = None,
 ) -> Report:
     """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
 
@@ -152,6 +168,8 @@ def run(
             _conditions(options, parts), parts.choices, [], Memory(ComputedMemory(), parts.snapshots),
             Costs(seconds=parts.costs), "the run has not ended",
         )  # fmt: skip
+        if prepare is not None:
+            prepare(parts)
         kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
         runs, message = _measure(options, registry, parts, progress, kept)
         sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
@@ -169,12 +187,21 @@ def run(
         trouble = _close(parts)
     parts.snapshots["closed"] = parts.backend.memory()
     reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
-    memory = Memory(computed, parts.snapshots, reasons)
-    made = new_report(conditions, parts.choices, runs, memory, costs, message or trouble, dict(options.slo))
+    measured = Memory(computed, parts.snapshots, reasons, parts.bound)
+    made = new_report(
+        conditions,
+        parts.choices,
+        runs,
+        measured,
+        costs,
+        message or trouble,
+        dict(options.slo),
+        parts.reference,
+    )
     return replace(made, id=stub.id, created=stub.created)
 
 
-def _close(parts: _Parts) -> str | None:
+def _close(parts: Parts) -> str | None:
     """Close everything; what does not close costs no report. The first such thing as text."""
     trouble = None
     for what, close in (
@@ -189,7 +216,7 @@ def _close(parts: _Parts) -> str | None:
     return trouble
 
 
-def _assemble(options: RunOptions, registry: Registry) -> _Parts:
+def _assemble(options: RunOptions, registry: Registry) -> Parts:
     """Load and open everything, cheap mistakes first."""
     settings = options.settings
     started = time.perf_counter()
@@ -214,7 +241,13 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     simulated = bool(getattr(backend_kind.load(), "SIMULATED", False))
     source = _model_source(options, registry)
     dtype = options.dtype or ("float32" if device.partition(":")[0] == "cpu" else "bfloat16")
-    snapshots = {"start": MemorySnapshot()}
+    if options.reference is not None and options.reference not in REFERENCES:
+        raise UsageError(
+            f"--reference {options.reference}: there is no such reference; "
+            f"{nearest(options.reference, REFERENCES)}"
+        )
+    before = getattr(backend_kind.load(), "memory_before", None)
+    snapshots = {"start": MemorySnapshot() if before is None else before(device)}
     if simulated:
         model = Model(source.facts(options.model, dtype), source=options.model)
     else:
@@ -234,13 +267,19 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
     if not requests:
         raise UsageError(f"workload {workload.name!r} makes no request")
     limits, bounds = _dimensions(options, workload, requests, model)
+    reference = None if options.reference is None else _reference(model, requests)
 
     backend = backend_kind.load()(chosen["backend"], device, model)
     snapshots["loaded"] = backend.memory()
     if simulated:
         backend.expect(limits)
     backend.open(bounds, record_margins=options.margins)
-    executor = executor_kind.load()(chosen["executor"], backend, limits)
+    # Nobody computes a simulated token: there is nothing that an executor could give for another.
+    audit = None if simulated else Audit()
+    launcher = executor_kind.load()(
+        chosen["executor"], backend if audit is None else audit.backend(backend), limits
+    )
+    executor = launcher if audit is None else audit.executor(launcher)
     limits = _plan_limits(limits, executor)
     make_pool = pool_kind.load()
     if simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
@@ -262,7 +301,36 @@ def _assemble(options: RunOptions, registry: Registry) -> _Parts:
         limits=limits,
         bounds=bounds,
     )
-    return _Parts(workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots)
+    bound = memory_bound(
+        model.facts,
+        limits,
+        bounds,
+        pool,
+        backend.storage().cell_bytes,
+        (request.cells_needed for request in requests),
+        getattr(backend, "workspace_bytes", 0),
+        len(getattr(getattr(launcher, "ladder", None), "sizes", ())),
+    )
+    return Parts(
+        workload, built, model, backend, pool, executor, limits, bounds, choices, costs, snapshots,
+        bound, audit, reference,
+    )  # fmt: skip
+
+
+def _reference(model: Model, requests: list[Request]) -> Reference:
+    """By the module itself, before a backend takes it over."""
+    if model.module is None:
+        raise UsageError(f"--reference transformers needs weights, and {model.facts.name!r} has none here")
+    require_greedy(requests)
+    began = time.perf_counter()
+    made = plain_generate(model.module, requests)
+    return Reference(
+        by=f"transformers {host.version('transformers')}",
+        id=list(made),
+        generated_tokens=[len(tokens) for tokens in made.values()],
+        token_ids=[token for tokens in made.values() for token in tokens],
+        seconds=time.perf_counter() - began,
+    )
 
 
 def _plan_limits(limits: Limits, executor: Executor) -> Limits:
@@ -318,7 +386,7 @@ def _choice(component: Component, options: Any) -> Choice:
 
 
 def _measure(
-    options: RunOptions, registry: Registry, parts: _Parts, progress: Progress | None, kept: Kept | None
+    options: RunOptions, registry: Registry, parts: Parts, progress: Progress | None, kept: Kept | None
 ) -> tuple[list[RunData], str | None]:
     """Warm-ups, then the repeats; an interruption keeps what there is, as an incomplete report."""
     runs: list[RunData] = []
@@ -347,14 +415,21 @@ def _measure(
         )
         start_rows = parts.backend.storage().rows
         before = dict(parts.executor.counters())
+        audited = {} if parts.audit is None else parts.audit.counts()
         message = None
 
         def so_far(
             engine: Engine = engine, start_rows: int = start_rows, before: dict[str, Any] = before,
             shrink: Shrink | None = shrink, energy: Energy = NOT_MEASURED,
+            audited: dict[str, int] = audited, wall: float | None = None,
         ) -> RunData:  # fmt: skip
             counters, storage = counters_since(parts.executor, before), parts.backend.storage()
-            made = run_data(engine, storage, parts.model, start_rows, counters, options.margins, energy)
+            audit = None
+            if parts.audit is not None:
+                audit = {name: count - audited[name] for name, count in parts.audit.counts().items()}
+            made = run_data(
+                engine, storage, parts.model, start_rows, counters, options.margins, energy, wall, audit
+            )
             if shrink is None or not shrink.times:
                 return made
             return replace(made, shrinks=shrink.times, last_limits=engine.limits)
@@ -371,7 +446,7 @@ def _measure(
         )
         energy = EnergyMeter(getattr(parts.backend, "nvml", None))
         energy.start()
-        began = parts.backend.clock.now()
+        began, wall_began = parts.backend.clock.now(), time.perf_counter()
         try:
             with nullcontext() if kept is None else kept.watch(engine, runs, so_far):
                 engine.run(parts.built.requests, parts.workload.concurrency)
@@ -380,13 +455,16 @@ def _measure(
             message = "interrupted"
         except Exception as error:
             message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
+        wall = time.perf_counter() - wall_began
+        # No host time in a report of virtual time: it would not be the same twice.
+        shown_wall = None if isinstance(parts.backend.clock, VirtualClock) else wall
         used = energy.stop()
         if number < 0 and message is None:
             parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + parts.backend.clock.now() - began
             parts.snapshots["warm"] = parts.backend.memory()
             continue
         parts.snapshots["peak"] = parts.backend.memory()
-        runs.append(so_far(energy=used))
+        runs.append(so_far(energy=used, wall=shown_wall))
         if kept is not None and number >= 0:
             kept.rest(ended, counters)
         if message is not None:
@@ -402,7 +480,7 @@ def _require_profiler(options: RunOptions, registry: Registry) -> None:
         )
 
 
-def _profile(options: RunOptions, registry: Registry, parts: _Parts, profile: Profile) -> None:
+def _profile(options: RunOptions, registry: Registry, parts: Parts, profile: Profile) -> None:
     """One more run under the backend's profiler; costs and memory of the report stay as they were."""
     profiler = parts.backend.profiler()  # type: ignore[attr-defined]
 
@@ -424,7 +502,7 @@ def _profile(options: RunOptions, registry: Registry, parts: _Parts, profile: Pr
         profile.trouble = f"nothing was recorded: {type(error).__name__}: {error}"
 
 
-def _conditions(options: RunOptions, parts: _Parts) -> Conditions:
+def _conditions(options: RunOptions, parts: Parts) -> Conditions:
     backend = dict(parts.backend.conditions())
     commit = host.commit()
     device = str(backend.pop("device", options.device))

@@ -16,9 +16,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 LAYERS = (
     ("cli",),
     ("pytest_plugin",),
-    ("capacity", "gate"),
+    ("capacity", "gate", "neighbours", "accept"),
     ("run", "matrix", "export"),
-    ("keeping", "testing"),
+    ("keeping", "testing", "checks"),
     ("report",),
     ("plugin",),
     ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),
@@ -37,7 +37,7 @@ ALLOWED_NEIGHBOURS = {
 """Part and module: the types of an opened model, which hold no code of a model source, and the readers of
 memory, which a backend asks about its own device."""
 
-TORCH_FREE = ("core", "plugin", "cli", "schedulers", "pools", "executors", "programs")
+TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")
 
 
@@ -162,7 +162,17 @@ def test_core_imports_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "arguments", ["--help", "--version", "compare --help", "doctor --help", "plot --help", "trace --help"]
+    "arguments",
+    [
+        "--help",
+        "--version",
+        "compare --help",
+        "doctor --help",
+        "plot --help",
+        "trace --help",
+        "check --help",
+        "accept --help",
+    ],
 )
 def test_help_imports_nothing_heavy_and_no_numpy(arguments):
     assert not after_command(*arguments.split()).intersection([*HEAVY, "numpy"])

@@ -383,3 +383,23 @@ def test_the_doctor_names_plugins_and_their_problems():
     ((_, state, detail),) = plugin_rows(registry)
     assert state == doctor.BROKEN
     assert detail.startswith("plugin hollow 1.0 is left out")
+
+
+def test_the_hosts_peak_starts_again_from_what_is_resident(tmp_path):
+    status = tmp_path / "self"
+    status.mkdir()
+    assert memory.reset_host_peak(tmp_path)
+    assert (status / "clear_refs").read_text() == "5"
+    assert not memory.reset_host_peak(tmp_path / "nowhere")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's files are Linux's")
+def test_a_peak_that_has_passed_is_forgotten_and_freed_memory_handed_back():
+    block = bytearray(64 << 20)
+    block[:: 1 << 12] = b"x" * len(block[:: 1 << 12])
+    high = memory.host_peak()
+    del block
+    memory.trim_host()
+    if not memory.reset_host_peak():
+        pytest.skip("this kernel does not let the peak be reset")
+    assert memory.host_peak() <= high - (48 << 20)

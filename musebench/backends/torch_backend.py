@@ -98,6 +98,13 @@ class TorchBackend:
         """
         open_device(device)
 
+    @staticmethod
+    def memory_before(device: str) -> MemorySnapshot:
+        """Memory with nothing loaded, its peak counted from here on."""
+        opened = open_device(device)
+        opened.reset_peak()
+        return opened.memory()
+
     # -- before the first step ------------------------------------------------------------------------
 
     def open(self, bounds: PoolBounds, record_margins: bool = False) -> None:

@@ -120,7 +120,7 @@ class CpuDevice:
         return memory.snapshot()
 
     def reset_peak(self) -> None:
-        """The kernel's peak of resident memory is the process's whole life's."""
+        memory.reset_host_peak()
 
     def memory_reasons(self) -> Mapping[str, str]:
         return {"torch": "its CPU allocator keeps no count", "NVML": "a CPU is not its device"}
@@ -134,7 +134,7 @@ class CpuDevice:
         }
 
     def trim(self) -> None:
-        """torch holds nothing back on a CPU."""
+        memory.trim_host()
 
 
 class CudaStopwatch:

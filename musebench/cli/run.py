@@ -61,6 +61,13 @@ if TYPE_CHECKING:
     help="Simulate every step by itself; the report is the same, and takes longer.",
 )
 @click.option(
+    "--reference",
+    metavar="transformers",
+    help="Generate the same prompts one at a time with plain transformers first, and hold the tokens to it.",
+)
+@click.option("--bound", is_flag=True, help="Print the memory that this may use before the first step.")
+@click.option("--check", is_flag=True, help="Print every check with its sums, as `musebench check` does.")
+@click.option(
     "--set",
     "sets",
     multiple=True,
@@ -127,6 +134,8 @@ def command(
     progress: bool | None,
     journal: bool | None,
     trust_remote_code: bool,
+    bound: bool,
+    check: bool,
     form: str,
     workload: str | None,
     slo: tuple[str, ...],
@@ -146,15 +155,19 @@ def command(
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
       musebench run capitals --trace-out trace.json --profile
       musebench run --device sim:h200 --model llama-3.1-8b --trace trace.csv --arrivals poisson --rate 4
+      musebench run capitals --reference transformers --bound --check
     """
     # torch comes with these; imported here, so that --help stays fast.
+    from musebench.cli import verdicts
     from musebench.cli.keeping import FileKeeper
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
     from musebench.report import files, tables
+    from musebench.report.bound import bound_table
     from musebench.report.slo import parse as parse_slo
-    from musebench.report.verdict import exit_code
-    from musebench.run import Profile, RunOptions, run
+    from musebench.report.table import DEFAULT_FORMAT, TEXT_FORMATS, text
+    from musebench.report.verdict import exit_code, verdicts_of
+    from musebench.run import Parts, Profile, RunOptions, run
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
@@ -183,11 +196,19 @@ def command(
         click.echo(f"report: {path}", err=True)
         if trace_out is not None:
             _write_trace(report, trace_out, profile)
-        return exit_code(report, checks)
+        if not check:
+            return exit_code(report, checks)
+        made = verdicts_of([report], checks)
+        click.echo(f"\n{verdicts.show(made, form)}")
+        return 0 if verdicts.passed(made) else 1
+
+    def say_bound(parts: Parts) -> None:
+        shape = form if form in TEXT_FORMATS else DEFAULT_FORMAT
+        click.echo(text([bound_table(parts.bound)], shape), err=True)
 
     keeper = FileKeeper(out, journal, finish)
     with shown(progress) as callback, keeper:
-        report = run(options, registry, callback, keeper, profile)
+        report = run(options, registry, callback, keeper, profile, say_bound if bound else None)
     context.exit(keeper.end(report))
 
 

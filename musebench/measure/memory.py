@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from pathlib import Path
 
@@ -28,6 +29,30 @@ def host_peak(proc: Path = PROC) -> int | None:
         return None
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def reset_host_peak(proc: Path = PROC) -> bool:
+    """Let the peak start again from what is resident now; False where the kernel does not let us.
+
+    See proc(5) on clear_refs: writing 5 resets VmHWM.
+    """
+    try:
+        (proc / "self" / "clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def trim_host() -> bool:
+    """Hand memory that malloc holds without use back to the kernel; False where it is not glibc's.
+
+    What a load has freed would otherwise count as resident, and be taken for a second copy of the weights.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is None:
+        return False
+    trim(0)
+    return True
 
 
 def host_total(proc: Path = PROC) -> int | None:

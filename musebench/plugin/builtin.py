@@ -6,6 +6,7 @@ import neither torch nor transformers: `musebench list` shows them.
 
 from __future__ import annotations
 
+from musebench.core.options import NoOptions
 from musebench.plugin.hookspecs import Register, hookimpl
 
 
@@ -115,6 +116,27 @@ def register_trace_formats(register: Register) -> None:
 
 
 @hookimpl
+def register_checks(register: Register) -> None:
+    for name, options, summary in (
+        ("answers", None, "every request ended normally and contains its expected answer"),
+        ("tokens", "Tokens", "the same tokens whatever the executor, pool and scheduler"),
+        ("reference", "Reference", "the tokens of plain transformers on the same weights"),
+        ("weights", "Weights", "weights load once, whatever a run reserves"),
+        ("pool", "Pool", "rows and bytes are what the policy says, and nothing is left"),
+        ("accounting", None, "tokens and times add up across requests, steps and metrics"),
+        ("determinism", "Tokens", "the same choices give the same tokens again"),
+        ("bound", "Bound", "each phase's peak is within the memory stated before the run"),
+        ("honest", "Honest", "no floor beaten, no sample missing, the device waited for, tokens made"),
+    ):
+        register(
+            name,
+            f"musebench.checks.{name}:{name.capitalize()}Check",
+            options=f"musebench.checks.options:{options}Options" if options else NoOptions,
+            summary=summary,
+        )
+
+
+@hookimpl
 def register_commands(register: Register) -> None:
     for name, summary in (
         ("run", "Run a workload and report what it cost and whether its tokens are right."),
@@ -133,6 +155,8 @@ def register_commands(register: Register) -> None:
         ("gate", "Hold exact numbers against committed baselines."),
         ("history", "Follow a metric over commits, and mark where it changed."),
         ("matrix", "Run every combination of choices, a process each, into one table."),
+        ("check", "Hold reports to every check, with the sums shown."),
+        ("accept", "Three runs of a model and the checks that they must pass."),
     ):
         register(name, f"musebench.cli.{name}:command", summary=summary)
 

@@ -111,7 +111,9 @@ def register_trace_formats(register: Register) -> None:
 @hookspec
 def register_checks(register: Register) -> None:
     """Register checks of reports: `factory(options)` -> an object with `check(reports)` -> list of
-    `musebench.report.verdict.Verdict`.
+    `musebench.report.verdict.Verdict`. It sees all reports that are shown together; a verdict that is not
+    valid makes its report INVALID in every table (unless it says `strikes=False`). `covers`, where it has it,
+    names functions of `musebench.report.verdict.CHECKS` that its verdicts restate.
     """
 
 

@@ -51,6 +51,14 @@ class CellPool:
     def capacity(self) -> int:
         raise NotImplementedError
 
+    def most_rows(self, cells: int) -> int:
+        """Most rows that this policy may come to while at most `cells` cells are in use."""
+        return self.capacity
+
+    def passing_rows(self, cells: int) -> int:
+        """Most old rows that may exist beside new ones while it grows."""
+        return 0
+
     def _rows_for(self, needed: int) -> int:
         """Rows to have when `needed` cells must fit; at least `needed`."""
         raise NotImplementedError

@@ -71,6 +71,13 @@ class GeometricPool(CellPool):
     def quote(self, sequence: Sequence) -> int:
         return sequence.remaining
 
+    def most_rows(self, cells: int) -> int:
+        return min(self._capacity, max(self.options.start, math.ceil(cells * self.options.factor)))
+
+    def passing_rows(self, cells: int) -> int:
+        """It grows when the rows do not suffice, so the old ones are fewer than the cells needed."""
+        return min(cells, self._capacity)
+
     def _rows_for(self, needed: int) -> int:
         if not self.cells.rows:
             return min(self._capacity, max(needed, self.options.start))

@@ -216,7 +216,11 @@ class PoolData:
 class RunData:
     """The raw data of one repeat. `energy_joules` is the device's over the run, or None with a reason;
     `counters` are the executor's over this run (replays, fallbacks, ...). `shrinks` counts how often the
-    limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was."""
+    limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was.
+
+    `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says, and `audit`
+    what musebench.core.audit counted over it, `left_in_use` the cells that were still owned at its end; all
+    None in reports from before they were kept, and in virtual time `wall_seconds` is None."""
 
     requests: RequestColumns
     steps: StepColumns
@@ -226,6 +230,9 @@ class RunData:
     counters: dict[str, Any] = field(default_factory=dict)
     shrinks: int = 0
     last_limits: Limits | None = None
+    wall_seconds: float | None = None
+    audit: dict[str, int] | None = None
+    left_in_use: int | None = None
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps

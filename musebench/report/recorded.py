@@ -33,9 +33,12 @@ def run_data(
     counters: Mapping[str, int | float],
     margins: bool = False,
     energy: Energy = NOT_MEASURED,
+    wall_seconds: float | None = None,
+    audit: Mapping[str, int] | None = None,
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
-    the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it."""
+    the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it,
+    `wall_seconds` the host's, and `audit` what an audit counted over it."""
     recorder = engine.recorder
     return RunData(
         requests=_request_columns(recorder, model, margins, isinstance(engine.table, CountedTable)),
@@ -44,6 +47,9 @@ def run_data(
         energy_joules=energy.joules,
         energy_reason=energy.reason,
         counters=dict(counters),
+        wall_seconds=wall_seconds,
+        audit=None if audit is None else dict(audit),
+        left_in_use=engine.pool.in_use,
     )
 
 

@@ -22,8 +22,8 @@ from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, Ru
 
 __all__ = [
     "COMPLETE", "INCOMPLETE", "PHASES", "SCHEMA", "Choice", "Choices", "ComputedMemory", "Conditions",
-    "Costs", "GrowthColumns", "Memory", "ModelInfo", "PoolData", "Report", "RequestColumns", "RunData",
-    "StepColumns", "WorkloadInfo", "new_report",
+    "Costs", "GrowthColumns", "Memory", "MemoryBound", "ModelInfo", "PoolData", "Reference", "Report",
+    "RequestColumns", "RunData", "StepColumns", "WorkloadInfo", "new_report",
 ]  # fmt: skip
 
 SCHEMA = 1
@@ -127,12 +127,59 @@ peak over all runs, after everything was closed."""
 
 
 @dataclass(frozen=True)
+class MemoryBound:
+    """Bytes that a configuration may use, stated before its first step (musebench.report.bound).
+
+    `rows` are the most under the pool's policy, `growth` old rows beside new ones while it grows, `graphs`
+    and `activations` allowances; `sums` say by part how it came about.
+    """
+
+    weights: int
+    rows: int
+    growth: int
+    workspace: int
+    graphs: int
+    activations: int
+    sums: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.rows + self.growth + self.workspace + self.graphs + self.activations
+
+
+@dataclass(frozen=True)
 class Memory:
-    """`snapshots` by phase (`PHASES`); `reasons` say once, by source, why a number is missing."""
+    """`snapshots` by phase (`PHASES`); `reasons` say once, by source, why a number is missing. `bound` None
+    in reports from before it was kept."""
 
     computed: ComputedMemory = ComputedMemory()
     snapshots: dict[str, MemorySnapshot] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    bound: MemoryBound | None = None
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What another program made of the same requests on the same weights, one at a time: `by` names it and
+    its version. `token_ids` are flat, request after request, `generated_tokens` of each `id`."""
+
+    by: str
+    id: list[str]
+    generated_tokens: list[int]
+    token_ids: list[int]
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.id) != len(self.generated_tokens) or sum(self.generated_tokens) != len(self.token_ids):
+            raise Mismatch("ids, counts and tokens of the reference do not belong together")
+
+    def tokens(self) -> dict[str, list[int]]:
+        """By the request's id."""
+        made, at = {}, 0
+        for name, count in zip(self.id, self.generated_tokens, strict=True):
+            made[name] = self.token_ids[at : at + count]
+            at += count
+        return made
 
 
 @dataclass(frozen=True)
@@ -160,6 +207,7 @@ class Report:
     message: str | None = None
     slo: dict[str, float] = field(default_factory=dict)
     schema: int = SCHEMA
+    reference: Reference | None = None
 
     def __post_init__(self) -> None:
         if self.status not in (COMPLETE, INCOMPLETE):
@@ -174,6 +222,7 @@ def new_report(
     costs: Costs = Costs(),
     message: str | None = None,
     slo: dict[str, float] | None = None,
+    reference: Reference | None = None,
 ) -> Report:
     """A report of now, with an id of its own; incomplete when there is a `message`."""
     now = datetime.now(UTC)
@@ -188,4 +237,5 @@ def new_report(
         status=COMPLETE if message is None else INCOMPLETE,
         message=message,
         slo=slo or {},
+        reference=reference,
     )

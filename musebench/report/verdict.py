@@ -1,8 +1,8 @@
 """Whether a report's numbers may be believed: VALID, or INVALID with every reason.
 
-A check is a function of one report that yields reasons, one line each; none means that it found nothing.
-`CHECKS` are the built-in ones. A plugin's check (`register_checks`) sees all reports that are shown together
-and answers with `Verdict`s.
+`CHECKS` are what every report is held to, alone and without a threshold: functions of one report that yield
+reasons, one line each. A check of the kind `check` (musebench/checks, and those of plugins) sees all reports
+that are shown together and answers with `Verdict`s, each with what was measured, its bound and the sum.
 """
 
 from __future__ import annotations
@@ -23,16 +23,37 @@ TIME_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one check says of the report with the id `report`; `reason` is one line, "" when it is valid."""
+    """What one check says of the report with the id `report`; `reason` is one line, "" when it is valid.
+
+    `what` was held: `measured` against `bound`, and `sums` say how both came about. Not `judged`: the report
+    does not hold what it takes, and `reason` says what is missing; that is valid. With `strikes` False a
+    verdict that is not valid fails `musebench check`, but the report's numbers may be believed. One that
+    `restates` gives with its sums what one of `CHECKS` finds, which speaks for itself in a judgement.
+    """
 
     report: str
     check: str
     valid: bool
     reason: str = ""
+    what: str = ""
+    measured: str = ""
+    bound: str = ""
+    sums: str = ""
+    judged: bool = True
+    strikes: bool = True
+    restates: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """ "passed", "FAILED" or "not judged"."""
+        return ("passed" if self.judged else "not judged") if self.valid else "FAILED"
 
 
 class Check(Protocol):
-    """A plugin's check: sees all reports together, answers for each it has something to say about."""
+    """Sees all reports together, answers for each it has something to say about.
+
+    A check may have `covers`, names of `CHECKS` that its verdicts restate.
+    """
 
     def check(self, reports: Sequence[Report]) -> list[Verdict]: ...
 
@@ -53,14 +74,33 @@ class Judgement:
 
 
 def judge(reports: Sequence[Report], checks: Iterable[Check] = ()) -> list[Judgement]:
-    """One judgement a report: the built-in checks, then those of plugins."""
+    """One judgement a report: `CHECKS`, then `checks`."""
     reasons = [[reason for check in CHECKS.values() for reason in check(report)] for report in reports]
     for check in checks:
         for verdict in check.check(reports):
             for report, found in zip(reports, reasons, strict=True):
-                if not verdict.valid and verdict.report == report.id:
+                struck = not verdict.valid and verdict.strikes and not verdict.restates
+                if struck and verdict.report == report.id:
                     found.append(f"{verdict.check}: {verdict.reason}")
     return [Judgement(tuple(found)) for found in reasons]
+
+
+def verdicts_of(reports: Sequence[Report], checks: Iterable[Check]) -> list[Verdict]:
+    """Every verdict of every check, report after report; of `CHECKS` that no check covers, those that find
+    something."""
+    given = list(checks)
+    covered = {name for check in given for name in getattr(check, "covers", ())}
+    made = [
+        Verdict(report.id, name, False, reason, what=name)
+        for report in reports
+        for name, check in CHECKS.items()
+        if name not in covered
+        for reason in check(report)
+    ]
+    for check in given:
+        made += check.check(reports)
+    order = {report.id: place for place, report in enumerate(reports)}
+    return sorted(made, key=lambda verdict: order.get(verdict.report, len(order)))
 
 
 def exit_code(report: Report, checks: Iterable[Check] = ()) -> int:
@@ -137,7 +177,7 @@ CHECKS: dict[str, Callable[[Report], Iterator[str]]] = {
     "times": check_times,
     "sums": check_sums,
 }
-"""The built-in checks, by name."""
+"""By name."""
 
 
 def _runs(report: Report) -> Iterator[tuple[str, RunData]]:

@@ -1,0 +1,121 @@
+"""The acceptance of a model on a device: three runs, each in a process of its own, and what they must pass.
+
+One prompt eagerly; the same prompt with every other executor that the device has; five prompts in one batch,
+of which the last is longer than a forward. Then the checks of answers, tokens, weights and pool.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from musebench.core.errors import UsageError
+from musebench.plugin.registry import Registry
+from musebench.report import files
+from musebench.report.schema import Report
+from musebench.report.verdict import Verdict, verdicts_of
+
+CHECKS = ("answers", "tokens", "weights", "pool")
+ONE, FIVE = "single", "capitals"
+"""Workloads that ship: one prompt, and five of which the last is longer than a forward."""
+
+EXIT_MISTAKE = 2
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The runs' reports by label, what was left out and why, and all verdicts."""
+
+    reports: dict[str, Report]
+    left_out: dict[str, str]
+    verdicts: tuple[Verdict, ...]
+
+
+def accept(
+    model: str,
+    device: str,
+    dtype: str | None,
+    folder: Path,
+    registry: Registry,
+    say: Callable[[str], None] = lambda line: None,
+    executors: Sequence[str] = (),
+) -> Accepted:
+    """Run, write the reports into `folder`, and check them; `say` gets a line before each run.
+
+    `executors` are those that answer the one prompt beside eager; none named: all that there are.
+
+    Raises:
+        UsageError: the eager run cannot be made, in its own words; or there is no such executor.
+    """
+    reports: dict[str, Report] = {}
+    left_out: dict[str, str] = {}
+    others = [component.name for component in registry.components("executor")]
+    if executors:
+        others = [registry.get("executor", name).name for name in executors]
+    others = [name for name in dict.fromkeys(others) if name != "eager"]
+    plan = [(f"one prompt, {name}", ONE, name) for name in ("eager", *others)]
+    plan.append(("five prompts, eager", FIVE, "eager"))
+    for label, workload, executor in plan:
+        say(label)
+        path = folder / f"{workload}-{executor}.json"
+        error = _run([workload, "--model", model, "--device", device, "--executor", executor], dtype, path)
+        if error is None:
+            reports[label] = files.read(path)
+        elif executor == "eager":
+            raise UsageError(f"the run {label!r} cannot be made: {error}")
+        else:
+            left_out[label] = error
+    checks = [
+        registry.get("check", name).make({"across_workloads": True} if name == "tokens" else {})
+        for name in CHECKS
+    ]
+    verdicts = verdicts_of(list(reports.values()), checks)
+    verdicts.append(_longer_than_a_forward(reports["five prompts, eager"]))
+    verdicts.append(_with_graphs(reports))
+    return Accepted(reports, left_out, tuple(verdicts))
+
+
+def _run(arguments: Sequence[str], dtype: str | None, path: Path) -> str | None:
+    """One run in a process of its own; None, or why it could not be made. A run that is INVALID is one."""
+    command = [sys.executable, "-m", "musebench", "run", *arguments, "--margins", "--no-progress"]
+    command += ["--out", str(path), *(["--dtype", dtype] if dtype else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode in (0, 1) and path.is_file():
+        return None
+    lines = [line for line in done.stderr.splitlines() if line.startswith("musebench: error: ")]
+    if done.returncode == EXIT_MISTAKE and lines:
+        return lines[-1].removeprefix("musebench: error: ")
+    tail = done.stderr.strip().splitlines()[-1:] or ["nothing on standard error"]
+    raise UsageError(f"{' '.join(command[2:6])} ended with {done.returncode}: {tail[0]}")
+
+
+def _longer_than_a_forward(report: Report) -> Verdict:
+    longest = report.runs[0].requests.prompt_tokens[-1] if report.runs else 0
+    most = report.choices.limits.most_prefill
+    valid = longest > most
+    reason = "" if valid else f"the last prompt has {longest:,} tokens, and a forward takes {most:,}"
+    return Verdict(
+        report.id, "accept", valid, reason, "the last prompt is longer than a forward",
+        f"{longest:,} tokens", f"more than {most:,}", "prompt of the last request; most tokens of a prefill",
+    )  # fmt: skip
+
+
+def _with_graphs(reports: dict[str, Report]) -> Verdict:
+    """Whether a run replayed graphs; on a device without them that is said, not failed."""
+    first = reports["one prompt, eager"]
+    what = "the same prompt with graphs"
+    replays = {
+        label: sum(int(run.counters.get("replays", 0)) for run in one.runs) for label, one in reports.items()
+    }
+    replayed = {label: count for label, count in replays.items() if count}
+    if first.choices.backend.name != "cuda":
+        ran = [label for label in reports if label not in ("one prompt, eager", "five prompts, eager")]
+        reason = f"device {first.choices.device} has no graphs; run instead: {', '.join(ran) or 'nothing'}"
+        return Verdict(first.id, "accept", True, reason, what, judged=False)
+    return Verdict(
+        first.id, "accept", bool(replayed), "" if replayed else "no run replayed a graph", what,
+        f"{sum(replayed.values()):,} replays", "at least 1", ", ".join(replayed) or "no run",
+    )  # fmt: skip
