@@ -20,6 +20,10 @@ from musebench.report.schema import Report
 class Keeper(Protocol):
     """Puts it somewhere safe. The command line's writes files (musebench.cli.keeping)."""
 
+    @property
+    def noting(self) -> bool:
+        """Whether `note` does anything with an entry: making one costs time inside the run."""
+
     def begin(self, head: JournalHead, virtual: bool) -> None:
         """Before the first measured step; `virtual` says that the run is simulated: it can be had again."""
 
@@ -46,14 +50,15 @@ class Kept:
         """A callback after steps, that notes the requests which have ended in them."""
 
         def on_step(engine: Engine) -> None:
-            if ended.anything:
+            if self.keeper.noting and ended.anything:
                 self.keeper.note(ended.take(counters()))
 
         return on_step
 
     def rest(self, ended: EndedSince, counters: Callable[[], Mapping[str, Any]]) -> None:
         """After a run: note what no step has noted, and what the run came to."""
-        self.keeper.note(ended.take(counters()))
+        if self.keeper.noting:
+            self.keeper.note(ended.take(counters()))
 
     def watch(
         self, engine: Engine, runs: list[RunData], so_far: Callable[[], RunData]

@@ -166,6 +166,8 @@ def test_an_interrupted_run_keeps_the_tokens_of_requests_that_were_still_served(
 
 def test_a_journal_says_when_requests_were_preempted(tmp_path):
     class Keeping:
+        noting = True
+
         def begin(self, head, virtual):
             self.journal = Journal(tmp_path / "one.journal", head)
 

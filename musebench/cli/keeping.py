@@ -45,6 +45,10 @@ class FileKeeper:
                 f"`musebench recover {self._journal.kept}` makes a report of it"
             )
 
+    @property
+    def noting(self) -> bool:
+        return self._journal is not None and self._journal.error is None
+
     def note(self, entry: JournalEntry) -> None:
         journal = self._journal
         if journal is None or journal.error is not None:

@@ -166,7 +166,7 @@ def command(
     from musebench.report.bound import bound_table
     from musebench.report.slo import parse as parse_slo
     from musebench.report.table import DEFAULT_FORMAT, TEXT_FORMATS, text
-    from musebench.report.verdict import exit_code, verdicts_of
+    from musebench.report.verdict import judge, verdicts_of
     from musebench.run import Parts, Profile, RunOptions, run
 
     if out is not None and out.is_dir():
@@ -192,12 +192,14 @@ def command(
 
     def finish(report: Report, path: Path) -> int:
         files.write(report, path)
-        click.echo(tables.show(report, form, checks, [explanation(report)] if explain_step else []))
+        (judgement,) = judge([report], checks)
+        more = [explanation(report)] if explain_step else []
+        click.echo(tables.show_judged(report, judgement, form, more))
         click.echo(f"report: {path}", err=True)
         if trace_out is not None:
             _write_trace(report, trace_out, profile)
         if not check:
-            return exit_code(report, checks)
+            return 0 if judgement.valid else 1
         made = verdicts_of([report], checks)
         click.echo(f"\n{verdicts.show(made, form)}")
         return 0 if verdicts.passed(made) else 1

@@ -19,14 +19,22 @@ MOST_REASONS = 10
 def show(
     report: Report, form: str = DEFAULT_FORMAT, checks: Iterable[Check] = (), more: Iterable[Table] = ()
 ) -> str:
-    """All tables of a report in one of `musebench.report.table.FORMATS`, its verdict first, and `more` at
-    the end.
+    """All tables of a report in one of `musebench.report.table.FORMATS`, judged by `checks`, its verdict
+    first, and `more` at the end.
 
     Raises:
         UsageError: there is no such format.
     """
     require_format(form)
     (judgement,) = judge([report], checks)
+    return show_judged(report, judgement, form, more)
+
+
+def show_judged(
+    report: Report, judgement: Judgement, form: str = DEFAULT_FORMAT, more: Iterable[Table] = ()
+) -> str:
+    """As `show`, of a report that was judged before."""
+    require_format(form)
     made = [*tables(report, judgement), *more]
     if form == "json":
         verdict = {"valid": judgement.valid, "reasons": list(judgement.reasons)}
