@@ -19,10 +19,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from unittest import mock
 
 from click.testing import CliRunner
 
 from musebench.cli import root
+from musebench.plugin import discovery
 
 TOP = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("README.md", "results/README.md", "results/baselines/h200/README.md")
@@ -32,13 +34,13 @@ PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
 
 
 def output(command: str) -> str:
-    """What a command prints, run at the top of the repository.
+    """What a command prints, run at the top of the repository, where no plugin package is installed.
 
     Raises:
         RuntimeError: it failed.
     """
     words = [word for text in shlex.split(command)[1:] for word in _expanded(text)]
-    with chdir(TOP):
+    with chdir(TOP), mock.patch.object(discovery, "installed", list):
         result = CliRunner().invoke(root, words, catch_exceptions=False)
     if result.exit_code:
         raise RuntimeError(f"{command} ended with {result.exit_code}: {result.output}")

@@ -1,0 +1,54 @@
+"""Environments for a test, and the wheels of the packages in plugins/, built once."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from environment import PACKAGES, SAMPLE, Environment, Package, build
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory) -> dict[str, Path]:
+    """By the package's name: its wheel."""
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("packages are installed by pip, which this environment does not have")
+    made = build([package.folder for package in PACKAGES], tmp_path_factory.mktemp("wheels"))
+    return {package.name: wheel for package, wheel in zip(PACKAGES, made, strict=True)}
+
+
+@pytest.fixture(scope="session")
+def everything(wheels, tmp_path_factory) -> Environment:
+    """All packages of plugins/ installed. For reading: whoever changes it takes one of his own."""
+    environment = Environment(tmp_path_factory.mktemp("everything") / "venv")
+    if len(wheels) > 1:
+        environment.install(*(wheel for name, wheel in wheels.items() if name != SAMPLE.name))
+    return environment
+
+
+@pytest.fixture
+def fresh(tmp_path_factory) -> Environment:
+    """Nothing but what is here."""
+    return Environment(tmp_path_factory.mktemp("fresh") / "venv")
+
+
+@pytest.fixture
+def install(fresh, tmp_path_factory) -> Callable[..., Environment]:
+    """A function that builds the packages of folders and installs them into a fresh environment."""
+
+    def built_and_installed(*folders: Path) -> Environment:
+        fresh.install(*build(list(folders), tmp_path_factory.mktemp("built")))
+        return fresh
+
+    return built_and_installed
+
+
+@pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
+def package(request) -> Package:
+    """Each package in turn."""
+    made: Package = request.param
+    if made.installed_here:
+        pytest.skip(f"{made.name} is installed beside musebench already: pip uninstall it to test it")
+    return made
