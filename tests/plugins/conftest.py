@@ -13,8 +13,7 @@ from environment import PACKAGES, SAMPLE, Environment, Package, build
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory) -> dict[str, Path]:
     """By the package's name: its wheel."""
-    if importlib.util.find_spec("pip") is None:
-        pytest.skip("packages are installed by pip, which this environment does not have")
+    _need_pip()
     made = build([package.folder for package in PACKAGES], tmp_path_factory.mktemp("wheels"))
     return {package.name: wheel for package, wheel in zip(PACKAGES, made, strict=True)}
 
@@ -34,13 +33,15 @@ def fresh(tmp_path_factory) -> Environment:
     return Environment(tmp_path_factory.mktemp("fresh") / "venv")
 
 
-@pytest.fixture
-def install(fresh, tmp_path_factory) -> Callable[..., Environment]:
-    """A function that builds the packages of folders and installs them into a fresh environment."""
+@pytest.fixture(scope="session")
+def install(tmp_path_factory) -> Callable[..., Environment]:
+    """A function that builds the packages of folders and installs them into an environment of their own."""
 
     def built_and_installed(*folders: Path) -> Environment:
-        fresh.install(*build(list(folders), tmp_path_factory.mktemp("built")))
-        return fresh
+        _need_pip()
+        environment = Environment(tmp_path_factory.mktemp("own") / "venv")
+        environment.install(*build(list(folders), tmp_path_factory.mktemp("built")))
+        return environment
 
     return built_and_installed
 
@@ -52,3 +53,8 @@ def package(request) -> Package:
     if made.installed_here:
         pytest.skip(f"{made.name} is installed beside musebench already: pip uninstall it to test it")
     return made
+
+
+def _need_pip() -> None:
+    if importlib.util.find_spec("pip") is None:
+        pytest.skip("packages are installed by pip, which this environment does not have")
