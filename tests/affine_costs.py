@@ -12,6 +12,7 @@ from musebench.backends.simulated.device import SimulatedDevice
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.shape import Costs, StepShape
 from musebench.core.facts import ModelFacts
+from musebench.core.table import Contexts
 
 FACTOR = {"eager": 3.0, "compiled": 2.0, "graph": 1.0, "compiled graph": 0.5}
 
@@ -38,6 +39,10 @@ class AffineCosts:
         tokens = 2 * (count + padded)
         fixed = self.fixed * FACTOR[program] + tokens * self.token
         return fixed + (cells + count * np.arange(steps)) * self.cell
+
+    def decodes(self, contexts: Contexts, steps: int, program: str, padded: int = 0) -> list[float]:
+        made: list[float] = self.decode_stretch(contexts.each(), steps, program, padded).tolist()
+        return made
 
     def host_seconds(self, slices: int, tokens: int) -> float:
         return self.host + slices * 1e-7

@@ -16,8 +16,9 @@ from musebench.backends.simulated.explain import DEVICE, explain_step, step_boun
 from musebench.backends.simulated.kernels import ProductCurve, ProductPoint, expected_experts
 from musebench.backends.simulated.operations import PROGRAMS
 from musebench.backends.simulated.profile import open_profile
-from musebench.backends.simulated.shape import StepShape
+from musebench.backends.simulated.shape import OutlinedShape, StepShape
 from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core.table import Contexts
 from musebench.models.shapes import shape
 
 MODELS = st.sampled_from(["smollm2-135m", "llama-3.1-8b", "gemma-3-1b", "qwen3-30b-a3b", "gpt-oss-20b"])
@@ -59,6 +60,9 @@ def test_a_stretch_of_decodes_equals_its_steps_to_the_last_bit(model, device, pr
         for step in range(steps)
     ]
     assert bulk.tolist() == single
+    each = np.array(first, np.int64)
+    contexts = Contexts(len(each), int(each.sum()), lambda: each)
+    assert list(made.decodes(contexts, steps, program, padded)) == single
 
 
 def test_a_stretch_of_no_steps_is_empty():
@@ -95,6 +99,22 @@ def test_attended_cells_are_those_of_a_walk_over_every_query(slices, window):
         cells,
         pairs,
     )
+    single = np.array([end for count, end in zip(queries, contexts, strict=True) if count == 1], np.int64)
+    longer = [(int(count), int(end)) for count, end in zip(queries, contexts, strict=True) if count > 1]
+    decodes = Contexts(len(single), int(single.sum()), lambda: single)
+    for made in (
+        OutlinedShape(decodes, longer, int(queries.sum()), 1, 3),
+        OutlinedShape(
+            Contexts(0, 0, lambda: np.empty(0, np.int64)),
+            list(zip(queries.tolist(), contexts.tolist(), strict=True)),
+            int(queries.sum()),
+            1,
+            3,
+        ),
+    ):
+        assert made.attended(window) == seen
+        assert made.tokens == StepShape(queries, contexts, 1, 3).tokens
+        assert sorted(made.contexts) == sorted(contexts)
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from affine_costs import AffineCosts, use
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 
 from musebench.backends.simulated.backend import SimulatedBackend
 from musebench.backends.simulated.options import SimulatedOptions
+from musebench.core.batch import StepBatch
 from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
+from musebench.core.errors import StepFailed
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
@@ -29,10 +33,39 @@ REGISTRY = Registry.installed()
 CONTEXT = 128
 
 
+@dataclass
+class Failing:
+    """An executor whose launches of some numbers fail, or whose tokens do; a failed step is tried again, or
+    its requests end."""
+
+    launches: frozenset[int]
+    tokens: frozenset[int]
+    retried: bool
+    executor: Any = None
+    launched: int = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.executor, name)
+
+    def again(self, engine: Engine, failure: StepFailed) -> bool:
+        return self.retried
+
+    def execute(self, batch: StepBatch) -> Any:
+        self.launched += 1
+        if self.launched in self.launches:
+            raise RuntimeError("not launched")
+        output = self.executor.execute(batch)
+        if self.launched not in self.tokens:
+            return output
+        lost = Mock(margins=None, device_seconds=0.0)
+        lost.wait.side_effect = RuntimeError("lost")
+        return lost
+
+
 def simulated(
     made: list[Request], bulk: bool, scheduler: str, pool: str, executor: str, limits: Limits, overlap: bool,
     capacity: int | None, costs: AffineCosts, runs: int = 1, executor_options: dict[str, str] | None = None,
-    counted: bool = False, concurrency: int | None = None,
+    counted: bool = False, concurrency: int | None = None, failing: Failing | None = None,
 ) -> list[object]:  # fmt: skip
     """Runs one after the other on one pool: everything that a report is made of."""
     model = Model(FACTS)
@@ -41,6 +74,8 @@ def simulated(
         backend = SimulatedBackend(SimulatedOptions(), "sim:affine", model)
     bounds = PoolBounds(limits.most_sequences, CONTEXT, capacity)
     launcher = REGISTRY.get("executor", executor).make(executor_options or {}, backend, limits)
+    if failing is not None:
+        failing = replace(failing, executor=launcher)
     options = {"start": "4", "factor": "1.5"} if pool == "geometric" else {}
     kind = REGISTRY.get("pool", pool)
     policy = kind.load()
@@ -49,9 +84,10 @@ def simulated(
     left: list[object] = []
     for _ in range(runs):
         engine = Engine(
-            REGISTRY.get("scheduler", scheduler).make({}), owner, launcher, backend.clock, limits,
-            limits.most_sequences, CONTEXT, overlap, packer=backend.packer, bulk=bulk,
+            REGISTRY.get("scheduler", scheduler).make({}), owner, failing or launcher, backend.clock,
+            limits, limits.most_sequences, CONTEXT, overlap, packer=backend.packer, bulk=bulk,
             table=CountedTable(limits.most_sequences) if counted else None,
+            on_failure=None if failing is None else failing.again,
         )  # fmt: skip
         engine.run(made, concurrency)
         assert engine.pool.in_use == 0
@@ -122,3 +158,35 @@ def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
     assert stepped == bulk
     assert stepped == counted
     assert stepped == counted_bulk
+
+
+some_steps = st.frozensets(st.integers(1, 30), max_size=6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
+    extra=st.integers(0, 40), tight=st.booleans(), priced=costs, retried=st.booleans(),
+    launches=some_steps, tokens=some_steps,
+)  # fmt: skip
+def test_after_a_step_that_failed_counts_are_those_of_a_table_with_tokens(
+    drawn, chosen, overlap, sequences, extra, tight, priced, retried, launches, tokens
+):
+    scheduler, pool, executor = chosen
+    limits = Limits(1, 1 + extra // 2, sequences, 1 + extra)
+    made = [
+        Request(f"r{index}", range(prompt), new, arrival_seconds=arrival)
+        for index, (prompt, new, arrival) in enumerate(drawn)
+    ]
+    made.sort(key=lambda request: request.arrival_seconds)
+    capacity = max(one.cells_needed for one in made) + 5 if tight and pool == "geometric" else None
+    options = {"ladder": "2,4"} if executor == "graph" else {}
+    failing = Failing(launches, tokens, retried)
+    kept, counted = (
+        simulated(
+            made, False, scheduler, pool, executor, limits, overlap, capacity, priced, 1, options, counted,
+            failing=failing,
+        )
+        for counted in (False, True)
+    )  # fmt: skip
+    assert kept == counted

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import heapq
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Ordered
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from musebench.core.cells import Cells
 from musebench.core.errors import UnsupportedError
-from musebench.core.sequence import SequenceTable, Tokens
+from musebench.core.sequence import Sequence
+from musebench.core.table import NOWHERE, Contexts, SequenceTable
+
+if TYPE_CHECKING:
+    from musebench.core.flight import Flight
+    from musebench.core.packing import Packed
+    from musebench.core.plan import StepPlan
 
 
 class StepRuns:
@@ -40,55 +49,245 @@ def expand(all_runs: Ordered[StepRuns]) -> np.ndarray:
 
 
 class CountedTable(SequenceTable):
-    """A `SequenceTable` without token ids: `tokens` and `token_step` have no columns.
+    """A `SequenceTable` without tokens and without columns: counts of each slot, and of the line.
 
-    Of each slot it knows how many generated tokens came back, and which steps made them.
+    The line are the slots that decode (`join`, `part`). A step in which all of it decodes moves one counter
+    and no slot's number: of a slot in the line, `_offset` is its length less the decodes that the line had
+    made, and when it will be full is known when it joins. Which steps made its tokens follows from the line's
+    decodes that it took part in.
     """
 
-    width = 0
-
     def __init__(self, slots: int) -> None:
-        super().__init__(slots)
-        self.tokens = self.token_step = np.empty((slots + 1, 0), np.int32)
-        self._known = np.zeros(slots + 1, np.int64)
-        # The run that a slot's last token lies in: its first row, and the row after its last.
-        self._first = np.zeros(slots + 1, np.int64)
-        self._next = np.zeros(slots + 1, np.int64)
-        self._closed: list[list[tuple[int, int]]] = [[] for _ in range(slots + 1)]
+        self.slots = slots
+        self.stops = False  # nobody reads a token: a sequence ends at its limit
+        rows = slots + 1
+        self._sequences: list[Sequence | None] = [None] * rows
+        self._length = [0] * rows  # of slots outside the line
+        self._computed = [0] * rows
+        self._limit = [0] * rows
+        self._known = [0] * rows  # tokens that came back, those of the line's decodes left out
+        self._runs: list[list[tuple[int, int]]] = [[] for _ in range(rows)]  # rows of their steps
+        self._shared: list[list[tuple[int, int]]] = [[] for _ in range(rows)]  # the line's decodes it was in
+        # The line.
+        self._joined = [-1] * rows  # its decodes when the slot joined; -1: the slot is not in it
+        self._offset = [0] * rows
+        self._members = 0
+        self._offsets = 0  # their sum
+        self._full: list[tuple[int, int, int]] = []  # a heap: decodes at which a slot is full, slot, offset
+        self._decodes = 0  # launched
+        self._landed = 0  # of these
+        # Runs of decodes that landed in neighbouring rows: their first decodes, and these decodes' rows.
+        self._run_decodes = [0]
+        self._run_rows = [0]
 
-    def _widen_tokens(self, width: int) -> None:
-        """There are none."""
+    # -- one slot -------------------------------------------------------------------------------------
 
-    def put(self, slot: int, prompt: Ordered[int], rest: Tokens | None, steps: Tokens | None) -> None:
-        self._closed[slot] = list(steps.runs) if isinstance(steps, StepRuns) else []
+    def enter(self, slot: int, sequence: Sequence) -> None:
+        rest, steps = sequence.rest, sequence.rest_steps
+        self._sequences[slot] = sequence
+        self._length[slot] = sequence.length
+        self._computed[slot] = 0
+        self._limit[slot] = sequence.limit
         self._known[slot] = 0 if rest is None else len(rest)
-        self._first[slot] = self._next[slot] = -1
+        self._runs[slot] = list(steps.runs) if isinstance(steps, StepRuns) else []
+        self._shared[slot] = []
 
-    def expect(self, slots: np.ndarray, positions: np.ndarray) -> None:
-        """What is in flight is what `length` counts and nobody has landed."""
-
-    def land(self, slots: np.ndarray, positions: np.ndarray, tokens: np.ndarray, row: int) -> None:
-        self.land_steps(slots, positions, 1, 0, row)
-
-    def land_steps(self, slots: np.ndarray, first: np.ndarray, steps: int, token: int, row: int) -> None:
-        self._known[slots] += steps
-        follows = self._next[slots]
-        if np.count_nonzero(follows == row) < len(slots):
-            for slot, end in zip(slots.tolist(), follows.tolist(), strict=True):
-                if end != row:
-                    if end > (start := int(self._first[slot])):
-                        self._closed[slot].append((start, end))
-                    self._first[slot] = row
-        self._next[slots] = row + steps
-
-    def known(self, slot: int, prompt_tokens: int) -> int:
-        return int(self._known[slot])
+    def leave(self, slot: int, prompt_tokens: int) -> tuple[range, StepRuns]:
+        self.part(slot)
+        taken = self.take(slot, prompt_tokens)
+        self._sequences[slot] = None
+        return taken
 
     def take(self, slot: int, prompt_tokens: int) -> tuple[range, StepRuns]:
-        runs = self._closed[slot]
-        if (end := int(self._next[slot])) > (start := int(self._first[slot])):
-            runs.append((start, end))
-        return range(int(self._known[slot])), StepRuns(runs)
+        known, runs, shared = self._known[slot], self._runs[slot], self._shared[slot]
+        if (joined := self._joined[slot]) >= 0:
+            shared = [*shared, (joined, self._decodes)]
+        for first, end in shared:
+            if (end := min(end, self._landed)) > first:
+                known += end - first
+                runs = [*runs, *self._rows_of(first, end)]
+        return range(known), StepRuns(_joined(runs))
+
+    def drop_pending(self, slot: int, prompt_tokens: int) -> None:
+        """`take` gives only what came back."""
+
+    def length_of(self, slot: int) -> int:
+        return self._length[slot] if self._joined[slot] < 0 else self._offset[slot] + self._decodes
+
+    def computed_of(self, slot: int) -> int:
+        return self._computed[slot] if self._joined[slot] < 0 else self._offset[slot] + self._decodes - 1
+
+    # -- the line -------------------------------------------------------------------------------------
+
+    def join(self, slot: int) -> None:
+        if self._joined[slot] >= 0:
+            return
+        self._joined[slot] = self._decodes
+        self._offset[slot] = offset = self._length[slot] - self._decodes
+        self._members += 1
+        self._offsets += offset
+        heapq.heappush(self._full, (self._limit[slot] - offset, slot, offset))
+
+    def part(self, slot: int) -> None:
+        joined, decodes = self._joined[slot], self._decodes
+        if joined < 0:
+            return
+        self._length[slot] = length = self._offset[slot] + decodes
+        self._computed[slot] = length - 1
+        if decodes > joined:
+            self._shared[slot].append((joined, decodes))
+        self._joined[slot] = -1
+        self._members -= 1
+        self._offsets -= self._offset[slot]
+
+    def _alone(self, slot: int, tokens: int) -> None:
+        """A slot of the line makes tokens (or takes them back) without the rest of it."""
+        self.part(slot)
+        self._length[slot] += tokens
+        self._computed[slot] += tokens
+        self.join(slot)
+
+    def _is_line(self, plan: StepPlan) -> bool:
+        """Whether a plan's decodes, which are all in the line, are all of it."""
+        return 0 < len(plan.decodes) == self._members
+
+    def _next_full(self) -> tuple[int, int] | None:
+        """The line's decodes at which the next slot of it is full, and that slot."""
+        full = self._full
+        while full:
+            at, slot, offset = full[0]
+            if self._joined[slot] >= 0 and self._offset[slot] == offset and self._limit[slot] == at + offset:
+                return at, slot
+            heapq.heappop(full)  # it has left since
+        return None
+
+    def _rows_of(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The rows of the line's decodes from `first` to before `end`, as runs."""
+        starts, rows = self._run_decodes, self._run_rows
+        place = bisect_right(starts, first) - 1
+        while first < end:
+            upto = min(end, starts[place + 1]) if place + 1 < len(starts) else end
+            row = rows[place] + first - starts[place]
+            yield row, row + upto - first
+            first, place = upto, place + 1
+
+    def _land_line(self, steps: int, row: int) -> None:
+        if row != self._run_rows[-1] + self._landed - self._run_decodes[-1]:
+            self._run_decodes.append(self._landed)
+            self._run_rows.append(row)
+        self._landed += steps
+
+    def _land_alone(self, slot: int, steps: int, row: int) -> None:
+        self._known[slot] += steps
+        self._runs[slot].append((row, row + steps))
+
+    # -- a plan ---------------------------------------------------------------------------------------
+
+    def attended(self, plan: StepPlan) -> int:
+        cells = self.contexts(plan).total if plan.decodes else 0
+        return cells + sum(self._computed[piece.sequence.slot] + piece.count for piece in plan.prefills)
+
+    def contexts(self, plan: StepPlan) -> Contexts:
+        offset, decodes, count = self._offset, self._decodes, len(plan.decodes)
+        if self._is_line(plan):
+            total = self._offsets + count * decodes
+        else:
+            total = sum(offset[sequence.slot] for sequence in plan.decodes) + count * decodes
+        return Contexts(
+            count, total, lambda: np.array([offset[one.slot] + decodes for one in plan.decodes], np.int64)
+        )
+
+    def places(self, plan: StepPlan, first: Ordered[Sequence]) -> tuple[np.ndarray, np.ndarray]:
+        """A token that nobody reads has none."""
+        return NOWHERE, NOWHERE
+
+    def least_left(self, plan: StepPlan) -> int:
+        if self._is_line(plan) and (full := self._next_full()):
+            return full[0] - self._decodes
+        return min(self._limit[one.slot] - self.length_of(one.slot) for one in plan.decodes)
+
+    def before(self, plan: StepPlan) -> None:
+        """What a forward launched says enough."""
+
+    def undo(self, flight: Flight) -> None:
+        for packed in flight.packed:
+            for piece in packed.plan.prefills:
+                self.part(piece.sequence.slot)
+        for packed in flight.packed:
+            for piece in packed.plan.prefills:
+                self._computed[piece.sequence.slot] -= piece.count
+            for sequence in packed.first:
+                self._length[sequence.slot] -= 1
+            self._decodes -= packed.together
+            for sequence in packed.plan.decodes:
+                if not (slot := sequence.slot):
+                    continue
+                if self._joined[slot] < 0:  # it drained
+                    self._length[slot] -= 1
+                    self._computed[slot] -= 1
+                elif not packed.together:
+                    self._alone(slot, -1)
+                if packed.together:
+                    self._joined[slot] = min(self._joined[slot], self._decodes)
+                    self._shared[slot] = [
+                        (first, min(end, self._decodes)) for first, end in self._shared[slot]
+                    ]
+
+    def launched(self, plan: StepPlan, packed: Packed) -> None:
+        packed.together = self._is_line(plan)
+        if packed.together:
+            self._decodes += 1
+        else:
+            for sequence in plan.decodes:
+                self._alone(sequence.slot, 1)
+        for piece in plan.prefills:
+            self._computed[piece.sequence.slot] += piece.count
+        for sequence in packed.first:
+            self._length[sequence.slot] += 1
+
+    def ending(self, flight: Flight) -> list[Sequence]:
+        ending: list[Sequence] = []
+        while (full := self._next_full()) is not None and full[0] <= self._decodes:
+            heapq.heappop(self._full)
+            sequence = self._sequences[full[1]]
+            assert sequence is not None
+            if sequence not in ending:
+                ending.append(sequence)
+        return ending if len(ending) < 2 else [one for one in flight.sequences if one in ending]
+
+    def land(self, flight: Flight, tokens: np.ndarray, row: int) -> list[tuple[Sequence, bool]]:
+        for packed in flight.packed:
+            if packed.together:
+                self._land_line(1, row)
+            else:
+                for sequence in packed.plan.decodes:
+                    self._land_alone(sequence.slot, 1, row)
+            for sequence in packed.first:
+                self._land_alone(sequence.slot, 1, row)
+        return [(sequence, False) for sequence in flight.ending]
+
+    def decoded(self, plan: StepPlan, steps: int, token: int, row: int) -> None:
+        if self._is_line(plan):
+            self._decodes += steps
+            self._land_line(steps, row)
+            return
+        for sequence in plan.decodes:
+            self._alone(sequence.slot, steps)
+            self._land_alone(sequence.slot, steps, row)
+
+
+def _joined(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Runs in order, those that follow each other made one."""
+    runs = sorted(runs)
+    if not runs:
+        return
+    start, end = runs[0]
+    for first, after in runs[1:]:
+        if first != end:
+            yield start, end
+            start = first
+        end = after
+    yield start, end
 
 
 class CellCounts(Cells):

@@ -21,9 +21,10 @@ from musebench.core.packing import Packed, pack
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
-from musebench.core.recorder import GrowthRecord, Recorder, StepRecord
+from musebench.core.recorder import GrowthRecord, Recorder
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Phase, Sequence, SequenceTable
+from musebench.core.steplog import StepCounts
 from musebench.core.stretch import Lasting, Steady, Stretching
 from musebench.core.stretching import advance
 from musebench.core.waiting import Offered, WaitingLine
@@ -81,7 +82,7 @@ class Engine:
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions) if table is None else table
         self.waiting = WaitingLine()
-        self.running = Lineup()
+        self.running = Lineup(self.table)
         self._future: list[tuple[float, int, Sequence]] = []
         self._by_id: dict[str, Sequence] = {}
         self._free_slots = list(range(1, max_sessions + 1))
@@ -370,17 +371,11 @@ class Engine:
             edits = ()
             at += count
             flight.add(packed, self.executor.execute(packed.batch))
-            table.computed[forward.plan.decode_slots] += 1
-            for piece in forward.plan.prefills:
-                table.computed[piece.sequence.slot] += piece.count
+            table.launched(forward.plan, packed)
         if at != len(cells):
             raise RuntimeError(
                 f"executor {self.executor.name!r} cut {len(cells)} tokens into forwards of {at}"
             )
-        flight.close()
-        # The sampled token of each row is the sequence's next: on its way, but it counts from here on.
-        table.expect(flight.slots, flight.positions)
-        table.length[flight.slots] = flight.positions + 1
         self._line_up(flight)
 
     def _line_up(self, flight: Flight) -> None:
@@ -407,24 +402,17 @@ class Engine:
 
     def _drain_full(self, flight: Flight) -> None:
         """Sequences whose last token is on its way are planned no more."""
-        full = self.table.length[flight.slots] >= self.table.limit[flight.slots]
-        flight.ending = bool(full.any())
-        if flight.ending:
-            ending = set(flight.slots[full].tolist())
-            for sequence in [one for one in flight.sequences if one.slot in ending]:
-                self.running.drain(sequence)
+        flight.ending = self.table.ending(flight)
+        for sequence in flight.ending:
+            self.running.drain(sequence)
 
     def _rollback(self, flight: Flight) -> None:
         """Undo a launch: counts, lengths and cells are as before it, admitted sequences wait again."""
         self.recorder.failed_steps += 1
-        table = self.table
-        before = zip(flight.sequences, flight.computed.tolist(), flight.lengths.tolist(), strict=True)
-        for sequence, computed, length in before:
-            if sequence.slot == 0:
-                continue
-            table.computed[sequence.slot] = computed
-            table.length[sequence.slot] = length
-            self.pool.rewind(sequence.slot, computed)
+        self.table.undo(flight)
+        for sequence in flight.sequences:
+            if sequence.slot:
+                self.pool.rewind(sequence.slot, sequence.computed)
         for sequence in flight.admitted:
             self.running.remove(sequence)
             self._vacate(sequence)
@@ -453,53 +441,29 @@ class Engine:
             raise self._failed(flight.step, flight.plan, error) from error
         past = end is not None
         end = self.clock.now() if end is None else end
-        table, now = self.table, end - self._origin
-        keep = flight.kept()
-        slots, positions = flight.slots, flight.positions
-        if keep is not None:
-            slots, positions, tokens = slots[keep], positions[keep], tokens[keep]
-        table.land(slots, positions, tokens, len(self.recorder.steps))
+        now = end - self._origin
         if flight.margins is not None:
-            self._note_margins(flight, keep)
+            self._note_margins(flight)
+        ended = self.table.land(flight, tokens, len(self.recorder.steps))
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        if flight.ending or table.stops:
-            stopped = (table.stop[slots] == tokens[:, None]).any(1)
-            ended = stopped | (positions + 1 >= table.limit[slots])
-            by_slot = {sequence.slot: sequence for sequence in flight.sequences}
-            for slot, stop, position in zip(
-                slots[ended].tolist(), stopped[ended].tolist(), positions[ended].tolist(), strict=True
-            ):
-                # A stop seen while the next step was in flight: what that step made for it is dropped.
-                table.length[slot] = position + 1
+        for sequence, stopped in ended:
+            if stopped:  # seen while the next step was in flight
                 for later_flight in self._flights:
-                    later_flight.drop(slot)
-                sequence = by_slot[slot]
-                sequence.last_token_seconds = now
-                self._finish(sequence, FinishReason.STOP if stop else FinishReason.LENGTH, now=now)
+                    later_flight.drop(sequence.slot)
+            sequence.last_token_seconds = now
+            self._finish(sequence, FinishReason.STOP if stopped else FinishReason.LENGTH, now=now)
         host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
-        self.recorder.steps.append(
-            StepRecord(
-                start=flight.start - self._origin,
-                end=now,
-                device_seconds=flight.device_seconds,
-                host_seconds=host,
-                decode_tokens=len(flight.plan.decodes),
-                prefill_tokens=flight.plan.tokens - len(flight.plan.decodes),
-                padded_tokens=flight.padded_tokens,
-                sequences=flight.plan.slices,
-                programs=flight.programs,
-                rows=flight.rows,
-                in_use=flight.in_use,
-                generation=flight.generation,
-                waiting=flight.waiting,
-                running=flight.running,
-                attended_cells=flight.attended_cells,
-                attended_pairs=flight.attended_pairs,
-                logit_rows=len(flight.slots),
-            )
-        )
+        plan, decodes = flight.plan, len(flight.plan.decodes)
+        self.recorder.steps.add(
+            flight.start - self._origin, now, flight.device_seconds, host, flight.programs,
+            StepCounts(
+                decodes, plan.tokens - decodes, flight.padded_tokens, plan.slices, flight.rows, flight.in_use,
+                flight.generation, flight.waiting, flight.running, flight.attended_cells,
+                flight.attended_pairs, flight.logit_rows,
+            ),
+        )  # fmt: skip
         if self.on_step is not None and not past:
             self.on_step(self)
 
@@ -529,7 +493,8 @@ class Engine:
             if growth.step > step:
                 growths[index] = replace(growth, step=step)
 
-    def _note_margins(self, flight: Flight, keep: np.ndarray | None) -> None:
+    def _note_margins(self, flight: Flight) -> None:
+        keep = flight.kept()
         keep = np.ones(len(flight.slots), bool) if keep is None else keep
         sessions = {sequence.slot: sequence for sequence in flight.sequences}
         assert flight.margins is not None
@@ -546,8 +511,7 @@ class Engine:
         self, sequence: Sequence, reason: FinishReason, message: str | None = None, now: float | None = None
     ) -> None:
         if sequence.slot:
-            known = self.table.known(sequence.slot, sequence.prompt_tokens)
-            self.table.length[sequence.slot] = sequence.prompt_tokens + known
+            self.table.drop_pending(sequence.slot, sequence.prompt_tokens)
             self.running.remove(sequence)
             self._vacate(sequence)
         elif sequence in self.waiting:

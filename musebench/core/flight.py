@@ -11,7 +11,7 @@ from musebench.core.errors import NonFiniteLogits
 from musebench.core.packing import Packed
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import StepOutput
-from musebench.core.sequence import Phase, Sequence
+from musebench.core.sequence import Phase, Sequence, SequenceTable
 
 
 class Lineup:
@@ -20,7 +20,8 @@ class Lineup:
     `draining` have all their tokens launched and wait for the last to come back; no plan sees them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, table: SequenceTable) -> None:
+        self._table = table
         self.decoding: tuple[Sequence, ...] = ()
         self.prefilling: tuple[Sequence, ...] = ()
         self.draining: tuple[Sequence, ...] = ()
@@ -57,13 +58,17 @@ class Lineup:
     def to_decode(self, sequence: Sequence) -> None:
         self.prefilling = _without(self.prefilling, sequence)
         self.decoding = _with(self.decoding, sequence)
+        self._table.join(sequence.slot)
 
     def drain(self, sequence: Sequence) -> None:
         self.remove(sequence)
         self.draining = (*self.draining, sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        self.decoding = _without(self.decoding, sequence)
+        decoding = _without(self.decoding, sequence)
+        if decoding is not self.decoding:
+            self.decoding = decoding
+            self._table.part(sequence.slot)
         self.prefilling = _without(self.prefilling, sequence)
         self.draining = _without(self.draining, sequence)
 
@@ -97,8 +102,8 @@ def _without(line: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, 
 class Flight:
     """A launched step: what rolling it back needs, and what committing it needs.
 
-    `sequences`, `computed` and `lengths` are the state before the launch, in plan order; `slots` and
-    `positions` int32 [R] say where the tokens of its logit rows go.
+    It is made before the launch, and reads what its sequences' table holds then; `ending` are those whose
+    last token it makes.
     """
 
     def __init__(self, plan: StepPlan, step: int, start: float, waiting: int, running: int) -> None:
@@ -108,25 +113,19 @@ class Flight:
         self.launched = start
         self.waiting = waiting
         self.running = running
-        slots = plan.decode_slots
-        if plan.prefills:
-            more = np.array([piece.sequence.slot for piece in plan.prefills], np.int32)
-            slots = np.concatenate([slots, more])
-        self._entered = slots
         table = (plan.decodes[0] if plan.decodes else plan.prefills[0].sequence).table
-        self.computed = table.computed[slots]
-        self.lengths = table.length[slots]
+        self.before = table.before(plan)
         self.admitted: list[Sequence] = []
-        self.ending = False  # whether it makes anybody's last token
+        self.ending: list[Sequence] = []
         self.rows = self.in_use = self.generation = 0
-        self.attended_cells = int(self.computed.sum(dtype=np.int64)) + plan.tokens
+        self.attended_cells = table.attended(plan)
         self.attended_pairs = 0
         self.padded_tokens = 0
+        self.logit_rows = 0
         self.programs: dict[str, int] = {}
-        self.slots = self.positions = np.empty(0, np.int32)
         self.device_seconds: float | None = None
         self.margins: np.ndarray | None = None
-        self._packed: list[Packed] = []
+        self.packed: list[Packed] = []
         self._outputs: list[StepOutput] = []
         self._dropped: set[int] = set()
 
@@ -136,20 +135,27 @@ class Flight:
         return self.plan.sequences()
 
     def add(self, packed: Packed, output: StepOutput) -> None:
-        self._packed.append(packed)
+        self.packed.append(packed)
         self._outputs.append(output)
-        program = packed.batch.program
-        self.programs[program] = self.programs.get(program, 0) + 1
-        self.padded_tokens += packed.batch.padded_tokens
-        self.attended_pairs += packed.batch.contexts_sum
+        batch = packed.batch
+        self.programs[batch.program] = self.programs.get(batch.program, 0) + 1
+        self.padded_tokens += batch.padded_tokens
+        self.attended_pairs += batch.contexts_sum
+        self.logit_rows += batch.rows
 
-    def close(self) -> None:
-        """All forwards are launched: know where their tokens go."""
-        if len(self._packed) == 1:
-            self.slots, self.positions = self._packed[0].slots, self._packed[0].positions
-        else:
-            self.slots = np.concatenate([packed.slots for packed in self._packed])
-            self.positions = np.concatenate([packed.positions for packed in self._packed])
+    @cached_property
+    def slots(self) -> np.ndarray:
+        """Whose tokens its logit rows make, int32 [R]; once all forwards are launched."""
+        if len(self.packed) == 1:
+            return self.packed[0].slots
+        return np.concatenate([packed.slots for packed in self.packed])
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Their positions, int32 [R]."""
+        if len(self.packed) == 1:
+            return self.packed[0].positions
+        return np.concatenate([packed.positions for packed in self.packed])
 
     def wait(self) -> np.ndarray:
         """Sampled token ids int32 [R], when the device is done.
@@ -158,16 +164,16 @@ class Flight:
             NonFiniteLogits: of rows that count; names their requests.
         """
         if len(self._outputs) == 1:  # as nearly always
-            (output,), (packed,) = self._outputs, self._packed
+            (output,), (packed,) = self._outputs, self.packed
             tokens = self._tokens(packed, output)
             if len(tokens) != packed.batch.rows:
                 raise RuntimeError(f"{len(tokens)} tokens came back for {packed.batch.rows} logit rows")
             self.device_seconds, self.margins = output.device_seconds, output.margins
             return tokens
         parts = [
-            self._tokens(packed, output) for packed, output in zip(self._packed, self._outputs, strict=True)
+            self._tokens(packed, output) for packed, output in zip(self.packed, self._outputs, strict=True)
         ]
-        for packed, part in zip(self._packed, parts, strict=True):
+        for packed, part in zip(self.packed, parts, strict=True):
             if len(part) != packed.batch.rows:
                 raise RuntimeError(f"{len(part)} tokens came back for {packed.batch.rows} logit rows")
         seconds = [output.device_seconds for output in self._outputs]
@@ -185,11 +191,7 @@ class Flight:
             slots = set(packed.slots[error.rows].tolist()) - self._dropped
             if not slots:  # of sequences that ended meanwhile: nobody reads them
                 return np.asarray(error.tokens, np.int32)
-            blamed = [
-                sequence
-                for slot, sequence in zip(self._entered.tolist(), self.sequences, strict=True)
-                if slot in slots
-            ]
+            blamed = [sequence for sequence in self.sequences if sequence.slot in slots]
             raise error.blame(
                 [sequence.session for sequence in blamed], [sequence.request.id for sequence in blamed]
             ) from None
@@ -208,5 +210,4 @@ class Flight:
         """Sequences whose prefill ended in this step."""
         if not self.plan.prefills:
             return []
-        wanting = set(self.slots[len(self.plan.decodes) :].tolist())
-        return [piece.sequence for piece in self.plan.prefills if piece.sequence.slot in wanting]
+        return [sequence for packed in self.packed for sequence in packed.first]

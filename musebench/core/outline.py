@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,21 +10,19 @@ from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.packing import Packed
 from musebench.core.protocols import Forward
 from musebench.core.sequence import SequenceTable
+from musebench.core.table import Contexts
 
 _EMPTY = np.empty(0, np.int32)
+_NOBODY = Contexts(0, 0, lambda: np.empty(0, np.int64))
 
 
-def _empty() -> np.ndarray:
-    return np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutlinedBatch(StepBatch):
-    """A batch whose buffer is empty. For each slice, in order, `queries` (its tokens) and `contexts` (tokens
-    that its last one attends to, itself included), both int64 [sequences]."""
+    """A batch whose buffer is empty: the contexts of its decodes, and of each prefill slice, in order, its
+    tokens and the tokens that its last one attends to, itself included."""
 
-    queries: np.ndarray = field(default_factory=_empty)
-    contexts: np.ndarray = field(default_factory=_empty)
+    decodes: Contexts = _NOBODY
+    prefills: tuple[tuple[int, int], ...] = ()
 
 
 def outline(
@@ -39,33 +37,24 @@ def outline(
     The plan has been checked by the engine, so what `pack` refuses is not looked for again.
     """
     plan = forward.plan
-    slots = row_slots = plan.decode_slots
-    decodes = len(slots)
-    contexts = np.empty(plan.slices, np.int64)
-    np.add(table.computed[slots], 1, out=contexts[:decodes])
-    queries = np.ones(plan.slices, np.int64)
-    pairs = int(contexts[:decodes].sum())
-    if plan.prefills:
-        wanting = []
-        for place, piece in enumerate(plan.prefills, start=decodes):
-            slot = piece.sequence.slot
-            end = int(table.computed[slot]) + piece.count
-            queries[place], contexts[place] = piece.count, end
-            pairs += piece.count * end - piece.count * (piece.count - 1) // 2
-            if end == table.length[slot]:
-                wanting.append(slot)
-        if wanting:
-            row_slots = np.concatenate([slots, np.array(wanting, np.int32)])
-    rows, sequences, tokens = len(row_slots), plan.slices, plan.tokens
+    decodes = table.contexts(plan) if plan.decodes else _NOBODY
+    pairs, prefills, first = decodes.total, [], []
+    for piece in plan.prefills:
+        sequence, count = piece.sequence, piece.count
+        end = sequence.computed + count
+        prefills.append((count, end))
+        pairs += count * end - count * (count - 1) // 2
+        if end == sequence.length:
+            first.append(sequence)
+    rows, sequences, tokens = decodes.count + len(first), plan.slices, plan.tokens
     layout = BatchLayout(
         max(tokens, forward.pad_tokens),
         max(sequences, forward.pad_sequences),
         max(rows, forward.pad_rows),
-        decode=not plan.prefills,
+        decode=not prefills,
     )
     batch = OutlinedBatch(
-        layout=layout, buffer=_EMPTY, tokens=tokens, sequences=sequences, rows=rows,
-        program=forward.program, context=int(contexts.max()), contexts_sum=pairs, generation=generation,
-        edits=edits, queries=queries, contexts=contexts,
+        layout=layout, buffer=_EMPTY, tokens=tokens, sequences=sequences, rows=rows, program=forward.program,
+        contexts_sum=pairs, generation=generation, edits=edits, decodes=decodes, prefills=tuple(prefills),
     )  # fmt: skip
-    return Packed(batch, row_slots, table.length[row_slots])
+    return Packed(batch, plan, first, *table.places(plan, first))

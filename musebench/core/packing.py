@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
+
 import numpy as np
 
 from musebench.core.batch import BatchFields, BatchLayout, StepBatch
+from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward
-from musebench.core.sequence import SequenceTable
+from musebench.core.sequence import Sequence, SequenceTable
+from musebench.core.table import NOWHERE
 
 
 class Packed:
-    """A packed forward, and where its sampled tokens go: `slots` and `positions` int32 [R], in row order."""
+    """A packed forward of `plan`, and where its sampled tokens go: `slots` and `positions` int32 [R], in row
+    order (empty where tokens have no place). `first` are the sequences whose prefills want a token;
+    `together` is what a table notes of its decodes."""
 
-    __slots__ = ("batch", "positions", "slots")
+    __slots__ = ("batch", "first", "plan", "positions", "slots", "together")
 
-    def __init__(self, batch: StepBatch, slots: np.ndarray, positions: np.ndarray) -> None:
+    def __init__(
+        self,
+        batch: StepBatch,
+        plan: StepPlan,
+        first: Ordered[Sequence] = (),
+        slots: np.ndarray = NOWHERE,
+        positions: np.ndarray = NOWHERE,
+    ) -> None:
         self.batch = batch
+        self.plan = plan
+        self.first = first
         self.slots = slots
         self.positions = positions
+        self.together = False
 
 
 def pack(
@@ -115,7 +131,8 @@ def pack(
         generation=generation,
         edits=edits,
     )
-    return Packed(batch, row_slots, positions)
+    first = [plan.prefills[index].sequence for index in wanting]
+    return Packed(batch, plan, first, row_slots, positions)
 
 
 def _pack_sampling(

@@ -94,6 +94,14 @@ class StepPlan:
         """Slots of the decodes, int32; valid once all its sequences are admitted."""
         return np.fromiter((sequence.slot for sequence in self.decodes), np.int32, len(self.decodes))
 
+    @cached_property
+    def slots(self) -> np.ndarray:
+        """Slots of all sequences in plan order, int32; valid once they are admitted."""
+        if not self.prefills:
+            return self.decode_slots
+        more = np.array([piece.sequence.slot for piece in self.prefills], np.int32)
+        return np.concatenate([self.decode_slots, more])
+
     def sequences(self) -> list[Sequence]:
         """All sequences in plan order."""
         return [*self.decodes, *(piece.sequence for piece in self.prefills)]

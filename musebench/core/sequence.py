@@ -1,33 +1,18 @@
-"""A request while it is served, and the columns that hold the numbers of all of them.
-
-The engine touches every running sequence in every step, so what changes each step lives in numpy columns
-(`SequenceTable`, indexed by slot) and is updated for a whole batch at once. `Sequence` is the handle: it
-knows its row and does the sums.
-"""
+"""A request while it is served: the handle of its row in a table, which holds the numbers of all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ordered
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
 from musebench.core.request import FinishReason, Request
+from musebench.core.table import NO_TOKEN, PENDING, SequenceTable, Tokens
+
+__all__ = ["NO_TOKEN", "PENDING", "SCRATCH_SLOT", "Phase", "Sequence", "SequenceTable", "Tokens"]
 
 SCRATCH_SLOT = 0
 """Slot 0 belongs to nobody: padding tokens write and read there."""
-
-PENDING = -1
-"""Stands for a token that is being sampled: the device knows it already, the host not yet."""
-
-
-NO_TOKEN = -2
-"""Equals no token and no `PENDING`: fills the unused places of stop lists."""
-
-
-Tokens = Any
-"""What a table keeps of a sequence that has no slot, ids or steps: it has a length and a last entry."""
 
 
 class Phase(Enum):
@@ -35,87 +20,6 @@ class Phase(Enum):
     PREFILL = "prefill"
     DECODE = "decode"
     FINISHED = "finished"
-
-
-class SequenceTable:
-    """Columns over slots 1..`slots`; row 0 is scratch.
-
-    `tokens[slot, position]` int32, prompt then generated, `PENDING` where a sample is in flight;
-    `token_step[slot, position]` int32, the step that made a generated token; `length` tokens known or in
-    flight; `computed` tokens whose keys and values are written (by a launched step); `limit` prompt + most
-    new tokens; `stop[slot, :]` stop ids, `NO_TOKEN` where unused; `temperature`, `top_k`, `top_p`, `seed` as
-    in `Sampling`. Widths grow by doubling with the longest
-    sequence and the longest list of stop ids.
-    """
-
-    def __init__(self, slots: int) -> None:
-        self.slots = slots
-        self.width = 64
-        rows = slots + 1
-        self.tokens = np.zeros((rows, self.width), np.int32)
-        self.token_step = np.full((rows, self.width), -1, np.int32)
-        self.length = np.zeros(rows, np.int32)
-        self.computed = np.zeros(rows, np.int32)
-        self.limit = np.zeros(rows, np.int32)
-        self.stop = np.full((rows, 1), NO_TOKEN, np.int32)
-        self.stops = False  # whether any sequence ever had a stop id
-        self.temperature = np.zeros(rows, np.float32)
-        self.top_k = np.zeros(rows, np.int32)
-        self.top_p = np.ones(rows, np.float32)
-        self.seed = np.zeros(rows, np.int64)
-
-    def widen(self, width: int, stops: int = 0) -> None:
-        """Make room for sequences of `width` tokens with `stops` stop ids."""
-        if stops > self.stop.shape[1]:
-            more = max(stops, 2 * self.stop.shape[1]) - self.stop.shape[1]
-            self.stop = np.pad(self.stop, ((0, 0), (0, more)), constant_values=NO_TOKEN)
-        if width > self.width:
-            self._widen_tokens(width)
-
-    def _widen_tokens(self, width: int) -> None:
-        while self.width < width:
-            self.width *= 2
-        grow = self.width - self.tokens.shape[1]
-        self.tokens = np.pad(self.tokens, ((0, 0), (0, grow)))
-        self.token_step = np.pad(self.token_step, ((0, 0), (0, grow)), constant_values=-1)
-
-    # -- tokens of a slot -----------------------------------------------------------------------------
-
-    def put(self, slot: int, prompt: Ordered[int], rest: Tokens | None, steps: Tokens | None) -> None:
-        """Write a sequence's prompt, and what it had generated before a preemption."""
-        count = len(prompt)
-        self.tokens[slot, :count] = prompt
-        self.token_step[slot, :count] = -1
-        if rest is not None and steps is not None:
-            self.tokens[slot, count : count + len(rest)] = rest
-            self.token_step[slot, count : count + len(rest)] = steps
-
-    def expect(self, slots: np.ndarray, positions: np.ndarray) -> None:
-        """Tokens are on their way to these places."""
-        self.tokens[slots, positions] = PENDING
-
-    def land(self, slots: np.ndarray, positions: np.ndarray, tokens: np.ndarray, row: int) -> None:
-        """Tokens came back; `row` is that of the step that made them."""
-        self.tokens[slots, positions] = tokens
-        self.token_step[slots, positions] = row
-
-    def land_steps(self, slots: np.ndarray, first: np.ndarray, steps: int, token: int, row: int) -> None:
-        """`steps` tokens a slot came back, from position `first` and from the step at `row` on; all of them
-        are `token`."""
-        columns = first[:, None] + np.arange(steps, dtype=np.int32)
-        self.tokens[slots[:, None], columns] = token
-        self.token_step[slots[:, None], columns] = row + np.arange(steps, dtype=np.int32)
-
-    def known(self, slot: int, prompt_tokens: int) -> int:
-        """How many generated tokens of a slot came back."""
-        row = self.tokens[slot, prompt_tokens : int(self.length[slot])]
-        pending = np.flatnonzero(row == PENDING)
-        return int(pending[0]) if len(pending) else len(row)
-
-    def take(self, slot: int, prompt_tokens: int) -> tuple[Tokens, Tokens]:
-        """The generated tokens of a slot, and the rows of the steps that made them."""
-        own = slice(prompt_tokens, int(self.length[slot]))
-        return self.tokens[slot, own].copy(), self.token_step[slot, own].copy()
 
 
 class Sequence:
@@ -176,19 +80,19 @@ class Sequence:
     def length(self) -> int:
         """Tokens it has: prompt and generated, those in flight included."""
         if self.slot:
-            return int(self.table.length[self.slot])
+            return self.table.length_of(self.slot)
         return self.prompt_tokens + (0 if self.rest is None else len(self.rest))
 
     @property
     def computed(self) -> int:
         """Tokens whose keys and values are in cells."""
-        return int(self.table.computed[self.slot]) if self.slot else 0
+        return self.table.computed_of(self.slot) if self.slot else 0
 
     @property
     def remaining(self) -> int:
         """Tokens it has that are not computed: 1 when it decodes, more when it prefills."""
         if slot := self.slot:
-            return int(self.table.length[slot]) - int(self.table.computed[slot])
+            return self.table.length_of(slot) - self.table.computed_of(slot)
         return self.length
 
     @property
@@ -203,30 +107,14 @@ class Sequence:
     # -- rows -----------------------------------------------------------------------------------------
 
     def enter(self, slot: int) -> None:
-        """Take a slot: write tokens, limits and stop ids into the columns."""
-        table = self.table
-        table.widen(self.limit, len(self.request.stop_tokens))
-        table.put(slot, self.request.prompt, self.rest, self.rest_steps)
-        table.length[slot] = self.length  # still reads the resting tokens: slot is set last
-        table.computed[slot] = 0
-        table.limit[slot] = self.limit
-        if self.request.stop_tokens:
-            table.stops = True
-        if table.stops:
-            table.stop[slot] = NO_TOKEN
-            table.stop[slot, : len(self.request.stop_tokens)] = self.request.stop_tokens
-        sampling = self.request.sampling
-        table.temperature[slot], table.top_k[slot] = sampling.temperature, sampling.top_k
-        table.top_p[slot], table.seed[slot] = sampling.top_p, sampling.seed
+        """Take a slot."""
+        self.table.enter(slot, self)  # still reads the resting tokens: slot is set last
         self.slot = slot
 
     def leave(self) -> int:
         """Give the slot back, keeping the generated tokens and the steps that made them."""
-        slot, table = self.slot, self.table
-        self.rest, self.rest_steps = table.take(slot, self.prompt_tokens)
-        table.length[slot] = table.computed[slot] = table.limit[slot] = 0
-        table.temperature[slot] = 0.0
-        self.slot = 0
+        slot, self.slot = self.slot, 0
+        self.rest, self.rest_steps = self.table.leave(slot, self.prompt_tokens)
         return slot
 
     def generated_tokens(self) -> list[int]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward, StepOutput
+from musebench.core.table import Contexts
 
 FOR_EVER = 2**62
 """Steps of a plan that nothing but an arrival, an end or more room changes."""
@@ -46,14 +45,14 @@ class Stretch:
     """What is to be launched: `forward` (decodes alone) `steps` times at most, every sequence one token
     further each time.
 
-    `contexts` int64 [sequences] are the tokens that each attends to in the first of them, itself included.
+    `contexts` are those of the first of them.
     No step begins once the clock less `origin` has reached `arrival`. With `overlap` the host waits for the
     step before the one it has just launched; `in_flight` says that one was launched before these.
     """
 
     forward: Forward
     generation: int
-    contexts: np.ndarray
+    contexts: Contexts
     steps: int
     arrival: float
     origin: float

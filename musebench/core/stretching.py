@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from musebench.core.flight import Flight
 from musebench.core.packing import Packed
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward
+from musebench.core.steplog import StepCounts
 from musebench.core.stretch import Stretch, StretchOutput
 
 if TYPE_CHECKING:
@@ -26,41 +25,52 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     if made is None:
         return False
     forward, output, left = made
-    steps = output.steps
-    table, slots, first = engine.table, plan.decode_slots, engine.table.length[plan.decode_slots]
+    steps, count = output.steps, len(plan.decodes)
+    table, pool = engine.table, engine.pool
     waiting, running = len(engine.waiting), len(engine.running)
     in_flight = engine._flights.popleft() if engine._flights else None
+    # Who ends in the step in flight gives cells back after the first of these steps.
     apart = in_flight is not None and bool(engine.running.draining)
-    engine.pool.reserve_steps(plan, 1 if apart else steps)  # type: ignore[attr-defined]
-    in_use = [engine.pool.in_use - (steps - 1) * len(slots) if not apart else engine.pool.in_use]
+    pool.reserve_steps(plan, 1 if apart else steps)  # type: ignore[attr-defined]
+    first_in_use = pool.in_use - (0 if apart else (steps - 1) * count)
     if in_flight is not None:
-        engine._commit(in_flight, output.returned[0])  # who ends there gives cells back after the first step
+        engine._commit(in_flight, output.returned[0])
     if apart and steps > 1:
-        engine.pool.reserve_steps(plan, steps - 1)  # type: ignore[attr-defined]
-    last_in_use = engine.pool.in_use
-    in_use += [last_in_use - ahead * len(slots) for ahead in range(steps - 2, -1, -1)]
-    runnings = [running] + [len(engine.running)] * (steps - 1)
+        pool.reserve_steps(plan, steps - 1)  # type: ignore[attr-defined]
 
-    # Its sums are still those of the first of these steps.
-    flight = Flight(plan, engine._steps + steps - 1, output.starts[-1], waiting, runnings[-1])
     if steps > 1:
-        table.land_steps(slots, first, steps - 1, output.token, len(engine.recorder.steps))
-        _record(engine, forward, output, in_use, waiting, runnings, flight.attended_cells)
-    table.computed[slots] += steps
-    table.length[slots] += steps
-    positions = first + (steps - 1)
-    table.expect(slots, positions)
-    flight.computed, flight.lengths = flight.computed + (steps - 1), positions
-    flight.launched, flight.rows, flight.in_use = output.launched[-1], engine.pool.rows + 1, in_use[-1]
-    flight.generation = engine.pool.generation
-    flight.attended_cells += (steps - 1) * len(slots)
-    flight.add(Packed(forward.outline(), slots, positions), output.last)
-    flight.close()
-    flight.attended_pairs = flight.attended_cells
+        cells = table.attended(plan)
+        table.decoded(plan, steps - 1, output.token, len(engine.recorder.steps))
+        counts = StepCounts(
+            count, 0, forward.padded_tokens, count, pool.rows + 1, first_in_use, pool.generation, waiting,
+            running, cells, cells, count,
+        )  # fmt: skip
+        _record(engine, forward, output, 0, 1 if apart else steps - 1, counts)
+        if apart:
+            later = counts._replace(
+                in_use=pool.in_use - (steps - 2) * count,
+                running=len(engine.running),
+                attended_cells=cells + count,
+                attended_pairs=cells + count,
+            )
+            _record(engine, forward, output, 1, steps - 1, later)
+    last = Flight(
+        plan,
+        engine._steps + steps - 1,
+        output.starts[-1],
+        waiting,
+        running if steps == 1 else len(engine.running),
+    )
+    last.launched, last.rows, last.generation = output.launched[-1], pool.rows + 1, pool.generation
+    last.in_use = pool.in_use if steps > 1 else first_in_use
+    packed = Packed(forward.outline(), plan, (), *table.places(plan, ()))
+    last.add(packed, output.last)
+    last.attended_pairs = last.attended_cells
+    table.launched(plan, packed)
     engine._steps += steps
     if steps == left:
-        engine._drain_full(flight)
-    engine._flights.append(flight)
+        engine._drain_full(last)
+    engine._flights.append(last)
     if not engine.overlap:
         engine._commit(engine._flights.popleft())
     elif engine.on_step is not None:
@@ -74,8 +84,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
         return None
     if engine.running.draining and (engine.waiting or engine._followers):
         return None  # who waits may come in, and who follows arrives, once the step in flight has come back
-    table, slots = engine.table, plan.decode_slots
-    left = int((table.limit[slots] - table.length[slots]).min())
+    left = engine.table.least_left(plan)
     steps = min(
         engine.scheduler.steady(plan),  # type: ignore[attr-defined]
         engine.pool.lasting(plan),  # type: ignore[attr-defined]
@@ -90,7 +99,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
         Stretch(
             forward=forwards[0],
             generation=engine.pool.generation,
-            contexts=(table.computed[slots] + 1).astype(np.int64),
+            contexts=engine.table.contexts(plan),
             steps=steps,
             arrival=engine._future[0][0] if engine._future else float("inf"),
             origin=engine._origin,
@@ -102,42 +111,20 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
 
 
 def _record(
-    engine: Engine,
-    forward: Forward,
-    output: StretchOutput,
-    in_use: list[int],
-    waiting: int,
-    running: list[int],
-    attended_cells: int,
+    engine: Engine, forward: Forward, output: StretchOutput, first: int, end: int, counts: StepCounts
 ) -> None:
-    """The steps of a stretch but its last, which is committed as any other."""
-    origin, steps = engine._origin, output.steps - 1
-    starts, launched = output.starts[:steps], output.launched[:steps]
+    """The steps `first` to before `end` of a stretch, never its last, which is committed as any other."""
+    origin = engine._origin
+    starts, launched = output.starts[first:end], output.launched[first:end]
     # With overlap a step's tokens are there when the host has waited after launching the next one.
-    ends = output.returned[1:] if engine.overlap else output.returned[:steps]
-    sequences = len(forward.plan.decodes)
-    # Every sequence attends to one cell more each step.
-    attended = [attended_cells + ahead * sequences for ahead in range(steps)]
+    ahead = 1 if engine.overlap else 0
+    ends = output.returned[first + ahead : end + ahead]
     engine.recorder.steps.extend(
+        [start - origin for start in starts],
+        [end - origin for end in ends],
+        output.device_seconds[first:end],
+        [end - start for start, end in zip(starts, launched, strict=True)],
         {forward.program: 1},
-        {
-            "start": [start - origin for start in starts],
-            "end": [end - origin for end in ends],
-            "device_seconds": output.device_seconds[:steps],
-            "host_seconds": [end - start for start, end in zip(starts, launched, strict=True)],
-        },
-        {
-            "decode_tokens": sequences,
-            "prefill_tokens": 0,
-            "padded_tokens": forward.padded_tokens,
-            "sequences": sequences,
-            "rows": engine.pool.rows + 1,
-            "in_use": in_use[:steps],
-            "generation": engine.pool.generation,
-            "waiting": waiting,
-            "running": running[:steps],
-            "attended_cells": attended,
-            "attended_pairs": attended,
-            "logit_rows": sequences,
-        },
+        counts,
+        rise=counts.decode_tokens,  # every sequence has and attends to one cell more each step
     )

@@ -11,7 +11,7 @@ import numpy as np
 from musebench.backends.simulated import device as devices
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.output import SimulatedOutput
-from musebench.backends.simulated.shape import Costs, StepShape
+from musebench.backends.simulated.shape import Costs, OutlinedShape, StepShape
 from musebench.backends.simulated.storage import SimulatedStorage
 from musebench.backends.simulated.timeline import Timeline
 from musebench.core.batch import BatchLayout, StepBatch
@@ -133,17 +133,17 @@ class SimulatedBackend:
 
     def stretch(self, stretch: Stretch) -> StretchOutput | None:
         """See `musebench.core.stretch.Stretching`."""
-        costs, count = self.costs, len(stretch.contexts)
+        costs, count = self.costs, stretch.contexts.count
         program = self._program(stretch.forward.program)
         padded, host = stretch.forward.padded_tokens, costs.host_seconds(count, count)
         launching = self._launching(program)
         steps = min(stretch.steps, self._likely(stretch, host + launching))
-        device_seconds = costs.decode_stretch(stretch.contexts, steps, program, padded).tolist()
+        device_seconds = costs.decodes(stretch.contexts, steps, program, padded)
         times = self.timeline.stretch(
             host, launching, device_seconds, stretch.arrival, stretch.origin, stretch.in_flight,
             stretch.overlap,
         )  # fmt: skip
-        self._latest_seconds = device_seconds[0]
+        self._latest_seconds = times.device_seconds[0]
         last = SimulatedOutput(self.clock, times.done, times.device_seconds[-1], count, self._token)
         return StretchOutput(
             times.starts, times.launched, times.returned, times.device_seconds, last, self._token
@@ -192,10 +192,9 @@ class SimulatedBackend:
 def shape_of(batch: StepBatch) -> StepShape:
     """The sizes that a step costs, of an outlined batch or of a packed one."""
     if isinstance(batch, OutlinedBatch):
-        queries, contexts = batch.queries, batch.contexts
-    else:
-        fields, count = batch.fields, batch.sequences
-        starts = np.asarray(fields.starts[: count + 1], np.int64)
-        queries = np.diff(starts)
-        contexts = np.asarray(fields.positions, np.int64)[starts[1:] - 1] + 1
-    return StepShape(queries, contexts, batch.layout.rows, batch.padded_tokens)
+        rows, padded = batch.layout.rows, batch.padded_tokens
+        return OutlinedShape(batch.decodes, batch.prefills, batch.tokens, rows, padded)
+    fields, count = batch.fields, batch.sequences
+    starts = np.asarray(fields.starts[: count + 1], np.int64)
+    contexts = np.asarray(fields.positions, np.int64)[starts[1:] - 1] + 1
+    return StepShape(np.diff(starts), contexts, batch.layout.rows, batch.padded_tokens)

@@ -5,12 +5,13 @@ What depends on tokens and rows alone is worked out once for each number and kep
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from musebench.backends.simulated.attended import Attended, attended, decode_cells_over, window_groups
+from musebench.backends.simulated.attended import Attended, decode_cells_over, window_groups
 from musebench.backends.simulated.kernels import BANDWIDTH, COMPUTE, LAUNCH, Kernel
 from musebench.backends.simulated.operations import PROGRAMS, ModelWork, Operation
 from musebench.backends.simulated.profile import Profile
@@ -19,6 +20,7 @@ from musebench.backends.simulated.weights import weight_format
 from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.facts import DTYPE_BYTES, ModelFacts
 from musebench.core.options import nearest
+from musebench.core.table import Contexts
 
 SEGMENT_BYTES = 2 << 20
 """Torch's smallest segment: a pool of graphs has at least one."""
@@ -59,11 +61,9 @@ class ModelCosts:
 
     def step(self, shape: StepShape, program: str) -> float:
         """Device seconds of one forward, nothing else on the device; its launch is `launch_seconds`."""
-        queries, contexts = shape.queries, shape.contexts
-        tokens = int(queries.sum()) + shape.padded_tokens
-        seconds = self._body(tokens, program) + self._head(shape.rows)
+        seconds = self._body(shape.tokens, program) + self._head(shape.rows)
         for group in self._groups:
-            seen = attended(queries, contexts, group.window)
+            seen = shape.attended(group.window)
             if seen.decode_cells:
                 seconds = seconds + group.count * self._decode_seconds(seen.decode_cells)
             if seen.prefills:
@@ -80,12 +80,23 @@ class ModelCosts:
                 seconds = seconds + group.count * self._decode_seconds(cells)
         return seconds
 
+    def decodes(self, contexts: Contexts, steps: int, program: str, padded: int = 0) -> Iterable[float]:
+        """`decode_stretch`, one after the other. Without a window the sum of the contexts is all it takes."""
+        if [group.window for group in self._groups] != [None]:
+            yield from self.decode_stretch(contexts.each(), steps, program, padded).tolist()
+            return
+        tokens, layers = contexts.count + padded, self._groups[0].count
+        seconds = self._body(tokens, program) + self._head(tokens)
+        cells = contexts.total
+        for _ in range(steps):
+            yield seconds + layers * self._decode_seconds(cells)
+            cells += contexts.count
+
     def operations(self, shape: StepShape, program: str) -> list[Operation]:
         """The operations whose seconds `step` adds up, attention included."""
-        tokens = int(shape.queries.sum()) + shape.padded_tokens
-        made = [*self.work.body(tokens, PROGRAMS[program]), *self.work.head(shape.rows)]
+        made = [*self.work.body(shape.tokens, PROGRAMS[program]), *self.work.head(shape.rows)]
         for group in self._groups:
-            seen = attended(shape.queries, shape.contexts, group.window)
+            seen = shape.attended(group.window)
             window = "" if group.window is None else f", window {group.window}"
             if seen.decode_cells:
                 made.append(

@@ -7,13 +7,19 @@ clock moves on. A stretch of decodes in which nothing arrives, ends or runs out 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
+from musebench.backends.simulated.attended import Attended, attended
+from musebench.core.table import Contexts
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class StepShape:
     """One forward: for each slice its `queries` (tokens computed now) and `context` (cells that its last
     query attends, itself included), both int64 [slices]; `padded_tokens` more tokens that only pad, and
@@ -23,6 +29,61 @@ class StepShape:
     contexts: np.ndarray
     rows: int
     padded_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All of them, padding included."""
+        return int(self.queries.sum()) + self.padded_tokens
+
+    def attended(self, window: int | None) -> Attended:
+        """What one layer with this window attends to."""
+        return attended(self.queries, self.contexts, window)
+
+
+class OutlinedShape(StepShape):
+    """The same of decodes and prefill slices that are known by their sums: (tokens, context) each."""
+
+    decodes: Contexts
+    prefills: Ordered[tuple[int, int]]
+    computed: int
+
+    def __init__(
+        self,
+        decodes: Contexts,
+        prefills: Ordered[tuple[int, int]],
+        tokens: int,
+        rows: int,
+        padded_tokens: int,
+    ) -> None:
+        self.__dict__.update(
+            decodes=decodes, prefills=prefills, computed=tokens, rows=rows, padded_tokens=padded_tokens
+        )
+
+    @cached_property
+    def queries(self) -> np.ndarray:
+        return np.array([1] * self.decodes.count + [tokens for tokens, _ in self.prefills], np.int64)
+
+    @cached_property
+    def contexts(self) -> np.ndarray:
+        return np.append(self.decodes.each(), np.array([end for _, end in self.prefills], np.int64))
+
+    @property
+    def tokens(self) -> int:
+        return self.computed + self.padded_tokens
+
+    def attended(self, window: int | None) -> Attended:
+        if window is not None:
+            return super().attended(window)
+        decode_cells, prefill_cells, pairs, prefills = self.decodes.total, 0, 0, 0
+        for tokens, end in self.prefills:
+            if tokens == 1:  # costs what a decode does
+                decode_cells += end
+                continue
+            prefills += 1
+            prefill_cells += end
+            before = end - tokens
+            pairs += end * (end + 1) // 2 - before * (before + 1) // 2
+        return Attended(decode_cells, prefills, prefill_cells, pairs)
 
 
 class Costs(Protocol):
@@ -35,6 +96,9 @@ class Costs(Protocol):
     def decode_stretch(self, contexts: np.ndarray, steps: int, program: str, padded: int = 0) -> np.ndarray:
         """Device seconds of each of `steps` forwards that decode one token a sequence, float64 [steps];
         `contexts` int64 [sequences] are those of the first. Equal to `step` of each, to the last bit."""
+
+    def decodes(self, contexts: Contexts, steps: int, program: str, padded: int = 0) -> Iterable[float]:
+        """The same, one after the other: the caller may want fewer than `steps`."""
 
     def host_seconds(self, slices: int, tokens: int) -> float:
         """Host work of one step (plan, reserve, pack, commit), which overlap may hide."""

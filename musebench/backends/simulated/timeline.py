@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ordered
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from musebench.core.clock import VirtualClock
@@ -51,7 +51,7 @@ class Timeline:
         self,
         host_seconds: float,
         launch_seconds: float,
-        device_seconds: Ordered[float],
+        device_seconds: Iterable[float],
         arrival: float,
         origin: float,
         in_flight: bool,
