@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+
 from musebench.checks.verdicts import Judge, runs
 from musebench.core.options import NoOptions
 from musebench.report import metrics
+from musebench.report.column import total_of
 from musebench.report.schema import COMPLETE, Report, RunData
 from musebench.report.verdict import TIME_TOLERANCE, Verdict, check_sums, check_times
 
@@ -43,7 +46,7 @@ class AccountingCheck:
 def _output_tokens(judge: Judge, report: Report) -> Verdict:
     total = metrics.throughput(report).output_tokens
     by_request = sum(
-        run.requests.generated_tokens[row] for run in report.runs for row in metrics.counted(run.requests)
+        run.requests.generated_tokens[row] for run in report.runs for row in run.requests.counted.tolist()
     )
     held = [len(ids) for run in report.runs if (ids := run.requests.token_ids) is not None]
     by_request_all = sum(
@@ -60,7 +63,7 @@ def _output_tokens(judge: Judge, report: Report) -> Verdict:
 
 def _prompt_tokens(judge: Judge, where: str, run: RunData, complete: bool) -> Verdict:
     requests, steps = run.requests, run.steps
-    computed = sum(steps.prefill_tokens)
+    computed = total_of(steps.prefill_tokens)
     served = [
         row
         for row, reason in enumerate(requests.finish_reason)
@@ -84,31 +87,32 @@ def _durations(judge: Judge, where: str, run: RunData) -> list[Verdict]:
     steps = run.steps
     if not len(steps):
         return [judge.missing(f"durations{where}", "there is no step")]
-    span = max(steps.end) - min(steps.start)
+    starts, ends = np.asarray(steps.start, np.float64), np.asarray(steps.end, np.float64)
+    span = float(ends.max() - starts.min())
     slack = TIME_TOLERANCE * len(steps)
     made = []
-    serial = all(
-        start >= end - TIME_TOLERANCE for start, end in zip(steps.start[1:], steps.end, strict=False)
-    )
-    parts: list[tuple[str, list[float | None]]] = [("device", list(steps.device_seconds))]
-    parts.append(("host", list(steps.host_seconds)))
-    if serial:
-        parts.append(("steps", [end - start for start, end in zip(steps.start, steps.end, strict=True)]))
+    parts = [("device", _seconds(steps.device_seconds)), ("host", _seconds(steps.host_seconds))]
+    if (starts[1:] >= ends[:-1] - TIME_TOLERANCE).all():
+        parts.append(("steps", ends - starts))
     for name, seconds in parts:
-        known = [value for value in seconds if value is not None]
-        if len(known) < len(steps):
+        if np.isnan(seconds).any():
             made.append(judge.missing(f"durations, {name}{where}", "not measured for every step"))
             continue
+        total = float(seconds.sum())
         # The host's work on the last step goes on after that step's end.
         least = max(span, run.wall_seconds or 0.0) if name == "host" else span
         made.append(
             judge.held(
                 f"durations, {name}{where}",
-                sum(known) <= least + slack,
-                f"{sum(known):.6f} s",
+                total <= least + slack,
+                f"{total:.6f} s",
                 f"{least:.6f} s",
                 f"the sum over {len(steps):,} steps; from the first step's start to the last one's end"
                 + (", or the host's own time of the run" if least > span else ""),
             )
         )
     return made
+
+
+def _seconds(column: Sequence[float | None]) -> np.ndarray:
+    return np.array(column, np.float64)  # None becomes NaN

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from musebench.report.column import Column
+from musebench.report.packing import Unpackable, pack, unpack
 
 MOST_BITS = 512
 """Of a whole number: what is computed from such ones still fits a float."""
@@ -35,7 +36,7 @@ class Mismatch(ValueError):
 def encode(value: Any) -> Any:
     """The JSON value of a dataclass, an enumeration, a numpy array or scalar, a tuple, or plain JSON.
 
-    Columns (lists of plain values) are handed on as they are, not copied.
+    Long lists are packed, see `musebench.report.packing`; short columns are handed on as they are.
 
     Raises:
         TypeError: something else, or an object key that is not text.
@@ -44,15 +45,17 @@ def encode(value: Any) -> Any:
         return {entry.name: encode(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, bool | int | float | str | Column):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Column):
+        return pack(value)
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
         plain = set(map(type, value)) <= {int, float, str, bool, type(None)}
-        return list(value) if plain else [encode(entry) for entry in value]
+        return pack(list(value) if plain else [encode(entry) for entry in value])
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"an object's key is {wrong[0]!r}; a text is wanted")
@@ -78,10 +81,17 @@ def decode(hint: Any, data: Any, place: str = "") -> Any:
             return None
         return decode(kinds[0], data, place)
     if origin in (list, tuple):
-        if not isinstance(data, list):
-            raise _wrong(data, "a list", place)
         inner = typing.get_args(hint)[0]
-        made = _column(inner, data, place)
+        if isinstance(data, dict) and "packed" in data:
+            try:
+                data = unpack(data)
+            except Unpackable as error:
+                raise Mismatch(f"{place} {error}") from error
+        if isinstance(data, Column) and _takes(inner, data):
+            return data if origin is list else tuple(data)
+        if not isinstance(data, list | Column):
+            raise _wrong(data, "a list", place)
+        made = _column(inner, list(data), place)
         return made if origin is list else tuple(made)
     if origin is dict:
         if not isinstance(data, dict):
@@ -149,6 +159,12 @@ def _column(inner: Any, data: list[Any], place: str) -> list[Any]:
         None if entry is None and optional else _number(entry, f"{place}[{index}]")
         for index, entry in enumerate(data)
     ]
+
+
+def _takes(inner: Any, column: Column) -> bool:
+    """Whether a column's numbers are what the list's hint says, as they are."""
+    kinds = typing.get_args(inner) or (inner,)
+    return (float if column.at(np.zeros(1, np.int64)).dtype.kind == "f" else int) in kinds
 
 
 def _held(number: int, place: str) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from musebench.core.plan import Limits
 from musebench.core.request import FinishReason
 from musebench.report.codec import Mismatch
-from musebench.report.column import Column
+from musebench.report.column import Column, bounds_of
 
 
 def _plain(column: Any) -> Any:
@@ -112,10 +113,16 @@ class RequestColumns(Columns):
         ends = [None if end is None else FinishReason(end) for end in columns["finish_reason"]]
         return super().of(**{**columns, "finish_reason": ends})
 
+    @cached_property
+    def counted(self) -> np.ndarray:
+        """Rows of the requests that succeeded and made a token, int64, in order."""
+        good = [reason is not None and reason.succeeded for reason in self.finish_reason]
+        return np.flatnonzero(np.array(good, bool) & (np.asarray(self.generated_tokens, np.int64) > 0))
+
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("prompt_tokens", "generated_tokens", "max_new_tokens", "preemptions"):
-            if (low := min(getattr(self, name), default=0)) < 0:
+            if len(self) and (low := bounds_of(getattr(self, name))[0]) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
         total = int(np.sum(np.asarray(self.generated_tokens, np.int64)))
         for name in self.FLAT:
@@ -237,8 +244,7 @@ class RunData:
     def __post_init__(self) -> None:
         made = self.requests.token_steps
         if made:
-            rows = np.asarray(made)
-            first, last = int(rows.min()), int(rows.max())
+            first, last = bounds_of(made)
             if first < 0 or last >= len(self.steps):
                 raise Mismatch(
                     f"token_steps names steps {first} to {last}; the run has {len(self.steps)} steps"

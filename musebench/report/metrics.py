@@ -21,15 +21,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from musebench.report.column import Column, Runs, bounds_of, total_of
 from musebench.report.schema import Report, RequestColumns, RunData, StepColumns
 
-Samples = list[float] | np.ndarray
-"""Seconds, one a sample; an array where there may be millions."""
+
+@dataclass(frozen=True)
+class Weighted:
+    """Seconds of which there are `counts` samples each, float64 and int64 [values]."""
+
+    values: np.ndarray
+    counts: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.counts.sum())
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(np.repeat(self.values, self.counts).tolist())
+
+
+Samples = list[float] | np.ndarray | Weighted
+"""Seconds, one a sample; an array where there may be millions, weighted where there may be more."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,8 @@ class PoolTotals:
 
 
 def summary(samples: Iterable[float]) -> Summary:
+    if isinstance(samples, Weighted):
+        return _weighted_summary(samples)
     values = samples if isinstance(samples, np.ndarray) else np.asarray(list(samples), np.float64)
     if not len(values):
         return Summary(0)
@@ -116,15 +134,27 @@ def summary(samples: Iterable[float]) -> Summary:
     return Summary(len(values), float(values.mean()), p50, p90, p99)
 
 
+def _weighted_summary(samples: Weighted) -> Summary:
+    """What `summary` says of all samples written out."""
+    number = len(samples)
+    if not number:
+        return Summary(0)
+    order = np.argsort(samples.values)
+    values, upto = samples.values[order], np.cumsum(samples.counts[order])
+    mean = float(np.dot(samples.values, samples.counts)) / number
+
+    def percentile(share: float) -> float:
+        place = share * (number - 1)
+        low, high = np.searchsorted(upto, (math.floor(place), math.ceil(place)), side="right")
+        return float(values[low] + (values[high] - values[low]) * (place - math.floor(place)))
+
+    return Summary(number, mean, percentile(0.5), percentile(0.9), percentile(0.99))
+
+
 def counted(requests: RequestColumns) -> list[int]:
     """Rows of the requests that succeeded and made a token, in order."""
-    return [
-        row
-        for row, (reason, made) in enumerate(
-            zip(requests.finish_reason, requests.generated_tokens, strict=True)
-        )
-        if reason is not None and reason.succeeded and made > 0
-    ]
+    rows: list[int] = requests.counted.tolist()
+    return rows
 
 
 def ttft(run: RunData) -> list[float]:
@@ -144,12 +174,11 @@ def wait(run: RunData) -> list[float]:
 
 def tpot(run: RunData) -> list[float]:
     requests = run.requests
-    made = []
-    for row in counted(requests):
-        first, last = requests.first_token_seconds[row], requests.last_token_seconds[row]
-        if requests.generated_tokens[row] > 1 and first is not None and last is not None:
-            made.append((last - first) / (requests.generated_tokens[row] - 1))
-    return made
+    made = _counted(requests, requests.generated_tokens)
+    first = _counted(requests, requests.first_token_seconds)
+    last = _counted(requests, requests.last_token_seconds)
+    several = made > 1
+    return _known((last[several] - first[several]) / (made[several] - 1))
 
 
 def itl(run: RunData) -> Samples:
@@ -157,13 +186,32 @@ def itl(run: RunData) -> Samples:
     requests = run.requests
     if not requests.token_steps:
         return []
-    times = np.asarray(run.steps.end, np.float64)[np.asarray(requests.token_steps, np.int64)]
+    ends = np.asarray(run.steps.end, np.float64)
     made = np.asarray(requests.generated_tokens, np.int64)
     counts = np.zeros(len(made), bool)
-    counts[counted(requests)] = True
+    counts[requests.counted] = True
+    if isinstance(requests.token_steps, Runs):
+        return _gaps_of_runs(ends, requests.token_steps, np.cumsum(made), counts)
+    times = ends[np.asarray(requests.token_steps, np.int64)]
     owners = np.repeat(np.arange(len(made)), made)
     within = (owners[1:] == owners[:-1]) & counts[owners[1:]]
     gaps = np.diff(times)[within]
+    return gaps if len(gaps) else []
+
+
+def _gaps_of_runs(ends: np.ndarray, steps: Runs, cuts: np.ndarray, counts: np.ndarray) -> Samples:
+    """Gaps between neighbouring steps, each as often as a run of some request's tokens goes over it, and
+    those from one run of a request to its next. `cuts` are where the requests' tokens end."""
+    owners = np.searchsorted(cuts, steps.starts, side="right")
+    mine = counts[owners]
+    firsts, lasts, owners = steps.firsts[mine], (steps.firsts + steps.counts - 1)[mine], owners[mine]
+    over = np.bincount(firsts, minlength=len(ends)) - np.bincount(lasts, minlength=len(ends))
+    again = np.flatnonzero(owners[1:] == owners[:-1])
+    between = ends[firsts[again + 1]] - ends[lasts[again]]
+    gaps = Weighted(
+        np.concatenate([np.diff(ends), between]),
+        np.concatenate([np.cumsum(over)[: len(ends) - 1], np.ones(len(between), np.int64)]),
+    )
     return gaps if len(gaps) else []
 
 
@@ -182,15 +230,27 @@ def latencies(report: Report) -> dict[str, Summary]:
     if not report.runs:
         return {name: Summary(0) for name in LATENCIES}
     return {
-        name: summary(np.concatenate([np.asarray(samples(run), np.float64) for run in report.runs]))
-        for name, samples in LATENCIES.items()
+        name: summary(_together([samples(run) for run in report.runs])) for name, samples in LATENCIES.items()
     }
+
+
+def _together(parts: list[Samples]) -> Samples:
+    if not any(isinstance(part, Weighted) for part in parts):
+        return np.concatenate([np.asarray(part, np.float64) for part in parts])
+    weighted = [
+        part if isinstance(part, Weighted) else Weighted(np.asarray(part), np.ones(len(part), np.int64))
+        for part in parts
+    ]
+    return Weighted(
+        np.concatenate([part.values for part in weighted]), np.concatenate([part.counts for part in weighted])
+    )
 
 
 def span(requests: RequestColumns) -> float | None:
     """Seconds from the earliest arrival to the latest finish of any request; None when none finished."""
-    finished = [time for time in requests.finish_seconds if time is not None]
-    return max(finished) - min(requests.arrival_seconds) if finished else None
+    finished = _known(np.array(requests.finish_seconds, np.float64))
+    arrivals = np.asarray(requests.arrival_seconds, np.float64)
+    return max(finished) - float(arrivals.min()) if finished else None
 
 
 def run_throughput(run: RunData) -> Throughput:
@@ -209,11 +269,12 @@ def outcome(report: Report) -> Outcome:
     correct: Counter[bool | None] = Counter()
     for run in report.runs:
         requests = run.requests
-        in_count += len(counted(requests))
+        in_count += len(requests.counted)
+        made = np.asarray(requests.generated_tokens, np.int64)
         correct.update(requests.correct)
-        generated += sum(requests.generated_tokens)
-        decode += sum(made - 1 for made in requests.generated_tokens if made)
-        preemptions += sum(requests.preemptions)
+        generated += int(made.sum())
+        decode += int(made.sum()) - int(np.count_nonzero(made))
+        preemptions += total_of(requests.preemptions)
         for reason, message in zip(requests.finish_reason, requests.message, strict=True):
             name = "unfinished" if reason is None else reason.value
             finish_reasons[name] += 1
@@ -240,7 +301,7 @@ def step_totals(report: Report) -> StepTotals:
     every = [run.steps for run in report.runs]
     programs: Counter[str] = Counter()
     for steps in every:
-        programs.update({name: sum(column) for name, column in steps.programs.items()})
+        programs.update({name: total_of(column) for name, column in steps.programs.items()})
     return StepTotals(
         steps=sum(len(steps) for steps in every),
         decode_tokens=_sum(every, "decode_tokens"),
@@ -265,7 +326,7 @@ def pool_totals(report: Report) -> PoolTotals | None:
         capacity=pools[0].capacity,
         cell_bytes=pools[0].cell_bytes,
         rows=max(
-            max([pool.start_rows, *pool.growths.rows, *run.steps.rows])
+            max([pool.start_rows, *pool.growths.rows, *(bounds_of(run.steps.rows) if len(run.steps) else ())])
             for pool, run in zip(pools, report.runs, strict=True)
         ),
         bytes=max(pool.bytes for pool in pools),
@@ -293,29 +354,41 @@ def tokens_per_joule(report: Report) -> float | None:
 def _differences(
     requests: RequestColumns, ends: Sequence[float | None], starts: Sequence[float | None]
 ) -> list[float]:
-    made = []
-    for row in counted(requests):
-        end, start = ends[row], starts[row]
-        if end is not None and start is not None:
-            made.append(end - start)
+    return _known(_counted(requests, ends) - _counted(requests, starts))
+
+
+def _counted(requests: RequestColumns, column: Sequence[float | None]) -> np.ndarray:
+    """Of the counted requests, float64; NaN where it is missing."""
+    made: np.ndarray = np.array(column, np.float64)[requests.counted]  # None becomes NaN
+    return made
+
+
+def _counted_tokens(requests: RequestColumns, column: Sequence[int]) -> int:
+    if isinstance(column, Column):
+        return int(column.at(requests.counted).sum())
+    return sum(column[row] for row in requests.counted.tolist())
+
+
+def _known(values: np.ndarray) -> list[float]:
+    made: list[float] = values[~np.isnan(values)].tolist()
     return made
 
 
 def _throughput(runs: Sequence[RunData]) -> Throughput:
-    rows = [(run.requests, row) for run in runs for row in counted(run.requests)]
-    prompt = sum(requests.prompt_tokens[row] for requests, row in rows)
-    output = sum(requests.generated_tokens[row] for requests, row in rows)
+    rows = sum(len(run.requests.counted) for run in runs)
+    prompt = sum(_counted_tokens(run.requests, run.requests.prompt_tokens) for run in runs)
+    output = sum(_counted_tokens(run.requests, run.requests.generated_tokens) for run in runs)
     seconds = _total(span(run.requests) for run in runs)
 
     def rate(amount: int) -> float | None:
         made = amount / seconds if rows and seconds is not None and seconds > 0 else math.inf
         return made if math.isfinite(made) else None
 
-    return Throughput(len(rows), prompt, output, seconds, rate(len(rows)), rate(prompt), rate(output))
+    return Throughput(rows, prompt, output, seconds, rate(rows), rate(prompt), rate(output))
 
 
 def _sum(every: Sequence[StepColumns], name: str) -> int:
-    return sum(sum(getattr(steps, name)) for steps in every)
+    return sum(total_of(getattr(steps, name)) for steps in every)
 
 
 def _total(values: Iterable[float | None]) -> float | None:

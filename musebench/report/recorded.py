@@ -19,6 +19,7 @@ from musebench.core.sequence import Sequence, SequenceTable
 from musebench.core.steplog import COUNTS, SECONDS
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
+from musebench.report.column import Runs
 from musebench.report.columns import GrowthColumns, PoolData, RequestColumns, RunData, StepColumns
 from musebench.report.journal import EndedColumns, JournalEntry
 
@@ -217,8 +218,13 @@ def _counted_columns(recorder: Recorder) -> RequestColumns:
         correct=nothing,
         text=nothing,
         prompt_sha256=nothing,
-        token_steps=expand(runs).astype(np.int32),
+        token_steps=_token_steps(runs),
     )
+
+
+def _token_steps(all_runs: list[StepRuns]) -> Runs:
+    flat = np.array([run for one in all_runs for run in one.runs], np.int64).reshape(-1, 2)
+    return Runs(flat[:, 0], flat[:, 1] - flat[:, 0])
 
 
 def _plain_columns(sequences: list[Sequence]) -> dict[str, list[Any] | None]:

@@ -26,8 +26,9 @@ __all__ = [
     "RequestColumns", "RunData", "StepColumns", "WorkloadInfo", "new_report",
 ]  # fmt: skip
 
-SCHEMA = 1
-"""Rises when a field changes its meaning or goes; a field that is added with a default leaves it."""
+SCHEMA = 2
+"""Rises when a field changes its meaning or goes; a field that is added with a default leaves it. Since 2
+long lists are packed (musebench.report.packing)."""
 
 COMPLETE, INCOMPLETE = "complete", "incomplete"
 

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from musebench.report import metrics
+from musebench.report.column import Column, bounds_of, column_of, total_of
 from musebench.report.schema import COMPLETE, PoolData, Report, RequestColumns, RunData, StepColumns
 
 TIME_TOLERANCE = 1e-6
@@ -143,13 +144,15 @@ def check_samples(report: Report) -> Iterator[str]:
     for where, run in _runs(report):
         requests, steps = run.requests, run.steps
         for name in ("scheduled_seconds", "first_token_seconds", "last_token_seconds", "finish_seconds"):
-            missing = sum(getattr(requests, name)[row] is None for row in metrics.counted(requests))
+            known = np.array(getattr(requests, name), np.float64)[requests.counted]
+            missing = int(np.isnan(known).sum())
             if missing:
                 yield f"{where}{missing:,} requests that succeeded have no {name}"
         unfinished = sum(reason is None for reason in requests.finish_reason)
         if unfinished and report.status == COMPLETE:
             yield f"{where}{unfinished:,} requests neither finished nor failed"
-        unknown = sum(time is None for time in steps.device_seconds)
+        seconds = steps.device_seconds
+        unknown = 0 if isinstance(seconds, Column) else sum(time is None for time in seconds)
         if 0 < unknown < len(steps):
             yield f"{where}device time is missing for {unknown:,} of {len(steps):,} steps"
 
@@ -187,19 +190,26 @@ def _runs(report: Report) -> Iterator[tuple[str, RunData]]:
 
 
 def _request_times(requests: RequestColumns) -> Iterator[str]:
-    columns = (
+    columns: list[tuple[str, Sequence[float | None]]] = [
         ("arrival", requests.arrival_seconds),
         ("admission", requests.scheduled_seconds),
         ("first token", requests.first_token_seconds),
         ("last token", requests.last_token_seconds),
         ("finish", requests.finish_seconds),
-    )
-    for row, name in enumerate(requests.id):
+    ]
+    for row in _suspect_requests([np.array(column, np.float64) for _, column in columns]):
         known = [(what, column[row]) for what, column in columns if column[row] is not None]
         for (before, start), (after, end) in itertools.pairwise(known):
             if end < start:  # type: ignore[operator]
-                yield f"request {name!r}: {after} at {end} s is before {before} at {start} s"
+                yield f"request {requests.id[row]!r}: {after} at {end} s is before {before} at {start} s"
                 return
+
+
+def _suspect_requests(columns: list[np.ndarray]) -> list[int]:
+    """Rows in which a time is before one that should be earlier; NaN where there is none."""
+    latest = np.maximum.accumulate(np.nan_to_num(np.stack(columns), nan=-np.inf))
+    late = np.stack(columns[1:]) < latest[:-1]
+    return [int(row) for row in np.flatnonzero(late.any(0))]
 
 
 def _step_times(steps: StepColumns) -> Iterator[str]:
@@ -227,30 +237,34 @@ def _suspect_steps(steps: StepColumns) -> list[int]:
 
 
 def _token_times(run: RunData) -> Iterator[str]:
-    requests, made, start = run.requests, run.requests.token_steps, 0
-    if made is None:
+    requests, made = run.requests, run.requests.token_steps
+    if not made:
         return
-    rows = np.asarray(made, np.int64)
-    falls = np.flatnonzero(np.diff(rows) < 0) + 1  # a token whose step is before that of the one before it
-    ends_of = np.cumsum(np.asarray(requests.generated_tokens, np.int64))
+    rows = column_of(made)
+    counts = np.asarray(requests.generated_tokens, np.int64)
+    ends_of = np.cumsum(counts)
+    falls = rows.falls()  # a token whose step is before that of the one before it
     inside = falls[~np.isin(falls, ends_of)]  # where the next request begins it may be
-    wrong = int(np.searchsorted(ends_of, inside[0], side="right")) if len(inside) else -1
-    for row, (name, count) in enumerate(zip(requests.id, requests.generated_tokens, strict=True)):
-        mine = rows[start : start + count]
-        start += count
-        if row == wrong:
-            yield f"request {name!r}: its tokens are not in the order of their steps"
-            return
-        ends = (
-            ("first", mine[:1].tolist(), requests.first_token_seconds),
-            ("last", mine[-1:].tolist(), requests.last_token_seconds),
+    wrong = int(np.searchsorted(ends_of, inside[0], side="right")) if len(inside) else len(counts)
+    some = np.flatnonzero(counts)
+    steps_end = np.array(run.steps.end, np.float64)
+    found = []  # in a request: the first of these
+    for what, places, column in (
+        ("first", ends_of[some] - counts[some], requests.first_token_seconds),
+        ("last", ends_of[some] - 1, requests.last_token_seconds),
+    ):
+        steps, seen = rows.at(places), np.array(column, np.float64)[some]
+        off = np.flatnonzero(np.abs(seen - steps_end[steps]) > TIME_TOLERANCE)  # NaN is not off
+        if len(off):
+            found.append((int(some[off[0]]), what, int(steps[off[0]]), column))
+    row, what, step, column = min(found, key=lambda one: one[0], default=(len(counts), "", 0, []))
+    if wrong < len(counts) and wrong <= row:
+        yield f"request {requests.id[wrong]!r}: its tokens are not in the order of their steps"
+    elif found:
+        yield (
+            f"request {requests.id[row]!r}: {what} token at {column[row]} s, but its step {step} ended at "
+            f"{run.steps.end[step]} s"
         )
-        for what, step, column in ends:
-            seen = column[row]
-            if step and seen is not None and abs(seen - run.steps.end[step[0]]) > TIME_TOLERANCE:
-                end = run.steps.end[step[0]]
-                yield f"request {name!r}: {what} token at {seen} s, but its step {step[0]} ended at {end} s"
-                return
 
 
 def _token_sums(run: RunData) -> Iterator[str]:
@@ -259,12 +273,13 @@ def _token_sums(run: RunData) -> Iterator[str]:
         if made > most:
             yield f"request {name!r} made {made:,} tokens of at most {most:,}"
             return
-    made_by_decode = sum(made - 1 for made in requests.generated_tokens if made)
+    made_by_decode = sum(requests.generated_tokens) - sum(made > 0 for made in requests.generated_tokens)
     # The first token after a preemption comes from the prefill that computes the sequence again.
-    decoded = sum(steps.decode_tokens) + sum(requests.preemptions)
+    decode_tokens = total_of(steps.decode_tokens)
+    decoded = decode_tokens + sum(requests.preemptions)
     if made_by_decode > decoded:
         yield (
-            f"{made_by_decode:,} tokens after the first came out of {sum(steps.decode_tokens):,} decode "
+            f"{made_by_decode:,} tokens after the first came out of {decode_tokens:,} decode "
             f"tokens and {sum(requests.preemptions):,} preemptions"
         )
     if steps.programs:
@@ -283,7 +298,7 @@ def _pool_sums(pool: PoolData, steps: StepColumns) -> Iterator[str]:
         if in_use > max(rows - 1, 0):
             yield f"step {row}: {in_use:,} cells in use of {max(rows - 1, 0):,}"
             return
-    most = max(steps.in_use, default=0)
+    most = bounds_of(steps.in_use)[1] if steps.in_use else 0
     if pool.most_in_use < most:
         yield f"the pool says that {pool.most_in_use:,} cells were in use at most, a step had {most:,}"
     if pool.capacity is not None and pool.most_in_use > pool.capacity:
