@@ -117,6 +117,9 @@ class CountedTable(SequenceTable):
     def computed_of(self, slot: int) -> int:
         return self._computed[slot] if self._joined[slot] < 0 else self._offset[slot] + self._decodes - 1
 
+    def adopt(self, slot: int, tokens: int) -> None:
+        self._computed[slot] = tokens
+
     # -- the line -------------------------------------------------------------------------------------
 
     def join(self, slot: int) -> None:
@@ -291,29 +294,62 @@ def _joined(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 class CellCounts(Cells):
-    """`Cells` that knows how many each slot holds, and not which. They cannot be shared."""
+    """`Cells` that knows how many each slot holds, and not which. They cannot be shared.
+
+    Who decodes together, step after step, holds one cell more each time: these are counted once for all.
+    """
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self._held = [0] * (slots + 1)  # without what is ahead
+        self._together: tuple[Sequence, ...] = ()
+        self._slots: list[int] = []  # theirs
+        self._ahead = 0  # cells that each of them holds more
 
     def grow(self, rows: int) -> None:
         self.rows = rows
 
-    def count(self, slots: np.ndarray, each: int) -> None:
-        """`each` more cells for all of `slots`."""
-        self.held[slots] += each
-        self.in_use += len(slots) * each
-        self.most_in_use = max(self.most_in_use, self.in_use)
+    @property
+    def held(self) -> np.ndarray:
+        """Cells of each slot, int32; a copy."""
+        self._settle()
+        return np.array(self._held, np.int32)
+
+    @held.setter
+    def held(self, held: np.ndarray) -> None:
+        self._held = held.tolist()
+
+    def _settle(self) -> None:
+        if self._ahead:
+            for slot in self._slots:
+                self._held[slot] += self._ahead
+        self._together, self._ahead = (), 0
+
+    def count(self, decodes: tuple[Sequence, ...], each: int) -> None:
+        """`each` more cells for all of `decodes`."""
+        if decodes is not self._together:
+            self._settle()
+            self._together, self._slots = decodes, [sequence.slot for sequence in decodes]
+        self._ahead += each
+        self._add(len(decodes) * each)
 
     def count_one(self, slot: int, more: int) -> None:
         """`more` cells for one slot."""
-        self.held[slot] += more
-        self.in_use += more
-        self.most_in_use = max(self.most_in_use, self.in_use)
+        self._held[slot] += more
+        self._add(more)
+
+    def _add(self, cells: int) -> None:
+        self.in_use += cells
+        if self.in_use > self.most_in_use:
+            self.most_in_use = self.in_use
 
     def fork(self, source: int, target: int, upto: int) -> None:
         raise UnsupportedError("cells that are only counted cannot be shared")
 
     def rewind(self, slot: int, to: int) -> None:
-        held = int(self.held[slot])
+        self._settle()
+        held = self._held[slot]
         if not 0 <= to <= held:
             raise ValueError(f"slot {slot} holds {held} cells; it cannot be rewound to {to}")
         self.in_use -= held - to
-        self.held[slot] = to
+        self._held[slot] = to

@@ -240,15 +240,16 @@ class Engine:
 
     def _refusal(self, request: Request) -> str | None:
         """Why a request could not even run alone, by name and with the sum."""
-        asked = f"{len(request.prompt):,} prompt + {request.max_new_tokens:,} new tokens"
-        if self.max_context is not None and request.cells_needed > self.max_context:
-            return (
-                f"request {request.id!r} ({asked}) needs {request.cells_needed:,} tokens of context; "
-                f"a session has {self.max_context:,}; raise --max-context"
+        needed = request.cells_needed
+        why = self.pool.refusal(needed)
+        if self.max_context is not None and needed > self.max_context:
+            why = (
+                f"needs {needed:,} tokens of context; a session has {self.max_context:,}; raise --max-context"
             )
-        if why := self.pool.refusal(request.cells_needed):
-            return f"request {request.id!r} ({asked}) {why}"
-        return None
+        if why is None:
+            return None
+        asked = f"{len(request.prompt):,} prompt + {request.max_new_tokens:,} new tokens"
+        return f"request {request.id!r} ({asked}) {why}"
 
     # -- launch ---------------------------------------------------------------------------------------
 
@@ -256,8 +257,7 @@ class Engine:
         """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
         plan = self.scheduler.plan(Offered(self.waiting, offered), self.running, self.limits, self.pool)
         if not plan.empty:
-            if plan.decodes is self.running.decoding:
-                plan = plan.with_slots(self.running.decode_slots())
+            plan = plan.slots_from(self.running.slots_of)
             try:
                 check_plan(plan, self.running, self.limits, len(self._free_slots))
             except ValueError as error:

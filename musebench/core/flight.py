@@ -9,7 +9,7 @@ import numpy as np
 
 from musebench.core.errors import NonFiniteLogits
 from musebench.core.packing import Packed
-from musebench.core.plan import StepPlan
+from musebench.core.plan import StepPlan, slots_of_all
 from musebench.core.protocols import StepOutput
 from musebench.core.sequence import Phase, Sequence, SequenceTable
 
@@ -28,11 +28,11 @@ class Lineup:
         self._slots_of: tuple[Sequence, ...] = ()
         self._slots = np.empty(0, np.int32)
 
-    def decode_slots(self) -> np.ndarray:
-        """Slots of `decoding`, int32; a running sequence keeps its slot."""
-        if self._slots_of is not self.decoding:
-            self._slots_of = self.decoding
-            self._slots = np.array([sequence.slot for sequence in self.decoding], np.int32)
+    def slots_of(self, decoding: tuple[Sequence, ...]) -> np.ndarray:
+        """Slots of `decoding`, int32, which are known while it is the same; a running sequence keeps its
+        slot."""
+        if self._slots_of is not decoding:
+            self._slots_of, self._slots = decoding, slots_of_all(decoding)
         return self._slots
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -52,6 +53,11 @@ class Limits:
         )
 
 
+def slots_of_all(sequences: tuple[Sequence, ...]) -> np.ndarray:
+    """Slots of sequences, int32, in order."""
+    return np.array([sequence.slot for sequence in sequences], np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """The next `count` tokens of one sequence, from its first that is not computed."""
@@ -74,7 +80,9 @@ class StepPlan:
 
     @cached_property
     def tokens(self) -> int:
-        return len(self.decodes) + sum(piece.count for piece in self.prefills)
+        if not self.prefills:
+            return len(self.decodes)
+        return len(self.decodes) + sum([piece.count for piece in self.prefills])
 
     @property
     def slices(self) -> int:
@@ -84,15 +92,16 @@ class StepPlan:
     def empty(self) -> bool:
         return not self.decodes and not self.prefills
 
-    def with_slots(self, slots: np.ndarray) -> StepPlan:
-        """This plan, where the slots of its decodes are known already."""
-        self.__dict__["decode_slots"] = slots
+    def slots_from(self, slots_of: Callable[[tuple[Sequence, ...]], np.ndarray]) -> StepPlan:
+        """This plan, where somebody may know the slots of its decodes already."""
+        self.__dict__["_slots_of"] = slots_of
         return self
 
     @cached_property
     def decode_slots(self) -> np.ndarray:
         """Slots of the decodes, int32; valid once all its sequences are admitted."""
-        return np.fromiter((sequence.slot for sequence in self.decodes), np.int32, len(self.decodes))
+        slots_of: Callable[[tuple[Sequence, ...]], np.ndarray] = self.__dict__.get("_slots_of", slots_of_all)
+        return slots_of(self.decodes)
 
     @cached_property
     def slots(self) -> np.ndarray:

@@ -35,6 +35,13 @@ def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int
             if sequence not in known:
                 raise ValueError(f"{sequence} cannot decode now, or is planned twice")
             known.remove(sequence)
+    if plan.tokens > limits.most_tokens or plan.slices > limits.most_sequences:
+        raise ValueError(
+            f"{plan.tokens} tokens of {plan.slices} sequences; at most {limits.most_tokens} tokens of "
+            f"{limits.most_sequences} sequences are allowed"
+        )
+    if not plan.prefills:
+        return
     planned: set[Sequence] = set()
     for piece in plan.prefills:
         sequence = piece.sequence
@@ -52,11 +59,6 @@ def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int
                 f"a slice of {piece.count} tokens of {sequence}, which has {sequence.remaining} left; "
                 f"a prefill takes at most {limits.most_prefill}"
             )
-    if plan.tokens > limits.most_tokens or plan.slices > limits.most_sequences:
-        raise ValueError(
-            f"{plan.tokens} tokens of {plan.slices} sequences; at most {limits.most_tokens} tokens of "
-            f"{limits.most_sequences} sequences are allowed"
-        )
     admitted = sum(sequence.phase is Phase.WAITING for sequence in planned)
     if admitted > free_slots:
         raise ValueError(f"{admitted} sequences admitted; {free_slots} slots are free")

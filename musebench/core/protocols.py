@@ -146,6 +146,9 @@ class Backend(Protocol):
         """Free everything; safe to call twice and in any order with storages and executors."""
 
 
+NOTHING = np.empty(0, np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class Forward:
     """A part of a plan that one program runs, and the sizes it is padded to.
@@ -169,7 +172,7 @@ class Forward:
         count = len(self.plan.decodes)
         width = max(count, self.pad_tokens)
         layout = BatchLayout(width, width, width, decode=True)
-        return StepBatch(layout, np.empty(0, np.int32), count, count, count, self.program)
+        return StepBatch(layout, NOTHING, count, count, count, self.program)
 
 
 @runtime_checkable

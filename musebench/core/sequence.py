@@ -35,10 +35,12 @@ class Sequence:
         "finish_seconds",
         "first_token_seconds",
         "last_token_seconds",
+        "limit",
         "message",
         "pauses",
         "phase",
         "preemptions",
+        "prompt_tokens",
         "request",
         "rest",
         "rest_steps",
@@ -52,6 +54,8 @@ class Sequence:
         self.session = session
         self.request = request
         self.table = table
+        self.prompt_tokens = len(request.prompt)
+        self.limit = self.prompt_tokens + request.max_new_tokens  # most tokens it may ever have
         self.slot = 0
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
@@ -73,10 +77,6 @@ class Sequence:
     # -- sums -----------------------------------------------------------------------------------------
 
     @property
-    def prompt_tokens(self) -> int:
-        return len(self.request.prompt)
-
-    @property
     def length(self) -> int:
         """Tokens it has: prompt and generated, those in flight included."""
         if self.slot:
@@ -94,11 +94,6 @@ class Sequence:
         if slot := self.slot:
             return self.table.length_of(slot) - self.table.computed_of(slot)
         return self.length
-
-    @property
-    def limit(self) -> int:
-        """Most tokens it may ever have."""
-        return self.prompt_tokens + self.request.max_new_tokens
 
     @property
     def generated(self) -> int:

@@ -134,6 +134,10 @@ class SequenceTable:
     def computed_of(self, slot: int) -> int:
         return int(self.computed[slot])
 
+    def adopt(self, slot: int, tokens: int) -> None:
+        """The first tokens of a sequence that has just entered are computed: it shares their cells."""
+        self.computed[slot] = tokens
+
     def join(self, slot: int) -> None:
         """The sequence of a slot decodes from here on: it has one token left to compute."""
 

@@ -114,7 +114,7 @@ class CountedGeometricPool(GeometricPool):
     def _take(self, plan: StepPlan) -> np.ndarray:
         """Cell 0 for every token."""
         if plan.decodes:
-            self.cells.count(plan.decode_slots, 1)
+            self.cells.count(plan.decodes, 1)
         for piece in plan.prefills:
             self.cells.count_one(piece.sequence.slot, piece.count)
         if plan.tokens > len(self._none):
@@ -122,7 +122,7 @@ class CountedGeometricPool(GeometricPool):
         return self._none[: plan.tokens]
 
     def reserve_steps(self, plan: StepPlan, steps: int) -> None:
-        self.cells.count(plan.decode_slots, steps)
+        self.cells.count(plan.decodes, steps)
 
 
 GeometricPool.Counted = CountedGeometricPool
