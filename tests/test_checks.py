@@ -36,7 +36,7 @@ class LeakyPool(GeometricPool):
 class GreedyPool(GeometricPool):
     """Says that it grows, and reserves everything."""
 
-    def _rows_for(self, needed):
+    def rows_for(self, needed):
         return self.capacity
 
 

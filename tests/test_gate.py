@@ -47,12 +47,12 @@ def test_a_scheduler_that_is_5_percent_slower_on_the_virtual_clock_fails(baselin
 
 
 def test_one_extra_growth_fails(baseline, monkeypatch):
-    plain = GeometricPool._rows_for
+    plain = GeometricPool.rows_for
 
     def one_more(self, needed):
         return needed if len(self.resizes) == 1 else plain(self, needed)
 
-    monkeypatch.setattr(GeometricPool, "_rows_for", one_more)
+    monkeypatch.setattr(GeometricPool, "rows_for", one_more)
     lines = gate(virtual_report(), baseline)
     assert any(line.startswith("growths: ") and "(+1" in line for line in lines), lines
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from musebench.core.cells import Cells
@@ -11,13 +13,14 @@ from musebench.core.protocols import PoolBounds, Resize, Storage
 
 
 class CellPool:
-    """A pool over one storage. A policy says how many rows a need grows to (`_rows_for`) and which cells the
-    tokens of a reservation get (`_place`).
+    """A pool over one storage, to derive a policy from: it says what rows a need grows to (`rows_for`) and
+    which cells the tokens of a reservation get (`place`), and may say more (`need`, `take`, `grow`).
 
     A reservation first makes sure of the rows, then claims; both raise before anything has changed. The
     storage holds one row more than `rows`: row 0, scratch.
     """
 
+    name: ClassVar[str]
     decode_cells = 1
 
     def __init__(self, bounds: PoolBounds, storage: Storage) -> None:
@@ -59,15 +62,15 @@ class CellPool:
         """Most old rows that may exist beside new ones while it grows."""
         return 0
 
-    def _rows_for(self, needed: int) -> int:
+    def rows_for(self, needed: int) -> int:
         """Rows to have when `needed` cells must fit; at least `needed`."""
         raise NotImplementedError
 
-    def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """The free cells for tokens (slot, position), int32; the rows are there."""
         raise NotImplementedError
 
-    def _need(self, plan: StepPlan) -> int:
+    def need(self, plan: StepPlan) -> int:
         """Cells that must exist for this plan."""
         return self.cells.in_use + plan.tokens
 
@@ -75,18 +78,18 @@ class CellPool:
 
     def reserve(self, plan: StepPlan) -> np.ndarray:
         """See `musebench.core.protocols.Pool`."""
-        needed = self._need(plan)
+        needed = self.need(plan)
         if needed > self.capacity:
             self.refusals += 1
             raise PoolFull(plan.tokens, self.capacity - self.cells.in_use, self.capacity)
         if needed > self.cells.rows:
-            self._grow(needed)
-        return self._take(plan)
+            self.grow(needed)
+        return self.take(plan)
 
-    def _take(self, plan: StepPlan) -> np.ndarray:
+    def take(self, plan: StepPlan) -> np.ndarray:
         """Claim the cells of a plan; the rows are there."""
-        slots, positions = self._tokens_of(plan)
-        cells = self._place(slots, positions)
+        slots, positions = self.tokens_of(plan)
+        cells = self.place(slots, positions)
         self.cells.claim(slots, positions, cells)
         return cells
 
@@ -100,25 +103,25 @@ class CellPool:
         count = len(plan.decodes)
         positions = np.tile(self.cells.held[plan.decode_slots], steps)
         positions += np.repeat(np.arange(steps, dtype=np.int32), count)
-        self.cells.claim(slots, positions, self._place(slots, positions))
+        self.cells.claim(slots, positions, self.place(slots, positions))
 
-    def _grow(self, needed: int) -> None:
+    def grow(self, needed: int) -> None:
         """Have at least `needed` rows: as many as the policy wishes, fewer where memory is short."""
-        wished = self._rows_for(needed)
+        wished = self.rows_for(needed)
         try:
-            self._resize(wished)
+            self.resize(wished)
         except OutOfMemory:
             if wished == needed:
                 raise
-            self._resize(needed)
+            self.resize(needed)
 
-    def _resize(self, rows: int) -> None:
+    def resize(self, rows: int) -> None:
         done = self.storage.resize(rows + 1, self.cells.rows + 1 if self.cells.rows else 0)
         self.cells.grow(rows)
         self.generation += done.moved
         self.resizes.append((rows + 1, self.storage.bytes, done))
 
-    def _tokens_of(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
+    def tokens_of(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
         """Slot and position of every token of a plan, int32 [plan.tokens]."""
         held = self.cells.held
         slots = plan.decode_slots

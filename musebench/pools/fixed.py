@@ -81,10 +81,10 @@ class FixedPool(CellPool):
         first = 1 + run * self.context
         return bool(self.cells.rows) and bool(self.cells.owners[first : first + self.context].any())
 
-    def _need(self, plan: StepPlan) -> int:
+    def need(self, plan: StepPlan) -> int:
         return self.capacity
 
-    def _rows_for(self, needed: int) -> int:
+    def rows_for(self, needed: int) -> int:
         return self.capacity
 
     def reserve(self, plan: StepPlan) -> np.ndarray:
@@ -117,7 +117,7 @@ class FixedPool(CellPool):
             return 0
         return int(self.context - self.cells.held[plan.decode_slots].max())
 
-    def _place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def place(self, slots: np.ndarray, positions: np.ndarray) -> np.ndarray:
         cells = self._first[slots] + positions
         # After a rewind, the cell of a position may still be a fork's; a token has no other place here.
         shared = int(np.count_nonzero(self.cells.owners[cells]))
