@@ -187,18 +187,25 @@ class CountedTable(SequenceTable):
     # -- a plan ---------------------------------------------------------------------------------------
 
     def attended(self, plan: StepPlan) -> int:
-        cells = self.contexts(plan).total if plan.decodes else 0
-        return cells + sum(self._computed[piece.sequence.slot] + piece.count for piece in plan.prefills)
+        cells = self._total(plan)
+        for piece in plan.prefills:
+            cells += self._computed[piece.sequence.slot] + piece.count
+        return cells
 
     def contexts(self, plan: StepPlan) -> Contexts:
-        offset, decodes, count = self._offset, self._decodes, len(plan.decodes)
-        if self._is_line(plan):
-            total = self._offsets + count * decodes
-        else:
-            total = sum(offset[sequence.slot] for sequence in plan.decodes) + count * decodes
+        offset, decodes = self._offset, self._decodes
         return Contexts(
-            count, total, lambda: np.array([offset[one.slot] + decodes for one in plan.decodes], np.int64)
+            len(plan.decodes),
+            self._total(plan),
+            lambda: np.array([offset[one.slot] + decodes for one in plan.decodes], np.int64),
         )
+
+    def _total(self, plan: StepPlan) -> int:
+        """Tokens that a plan's decodes attend to."""
+        count = len(plan.decodes)
+        if count == self._members:
+            return self._offsets + count * self._decodes
+        return sum(self._offset[sequence.slot] for sequence in plan.decodes) + count * self._decodes
 
     def places(self, plan: StepPlan, first: Ordered[Sequence]) -> tuple[np.ndarray, np.ndarray]:
         """A token that nobody reads has none."""

@@ -46,7 +46,7 @@ def outline(
         pairs += count * end - count * (count - 1) // 2
         if end == sequence.length:
             first.append(sequence)
-    rows, sequences, tokens = decodes.count + len(first), plan.slices, plan.tokens
+    rows, sequences, tokens = decodes.decodes + len(first), plan.slices, plan.tokens
     layout = BatchLayout(
         max(tokens, forward.pad_tokens),
         max(sequences, forward.pad_sequences),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -149,8 +149,7 @@ class Backend(Protocol):
 NOTHING = np.empty(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
+class Forward(NamedTuple):
     """A part of a plan that one program runs, and the sizes it is padded to.
 
     `layout` None leaves it unpadded, with the layout that fits.

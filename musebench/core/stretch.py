@@ -8,8 +8,7 @@ whose tokens nobody has seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward, StepOutput
@@ -40,8 +39,7 @@ class Lasting(Protocol):
         """As `reserve`, `steps` times: the same cells to the same sequences. At most `lasting`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """What is to be launched: `forward` (decodes alone) `steps` times at most, every sequence one token
     further each time.
 
@@ -60,8 +58,7 @@ class Stretch:
     in_flight: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StretchOutput:
+class StretchOutput(NamedTuple):
     """The steps that were launched, seconds on the clock, one value each: when it began, when the host had
     launched it, when the host had waited as it does after launching it, and its time on the device.
     `last` is the output of the last one; `token` what every row of the others made.

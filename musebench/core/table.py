@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +29,11 @@ Tokens = Any
 """What a table keeps of a sequence that has no slot, ids or steps: it has a length and a last entry."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contexts:
-    """Tokens that the `count` decodes of a step attend to, each its own included: their sum, and `each` of
-    them, int64 [count], which is not worked out before it is asked for."""
+class Contexts(NamedTuple):
+    """Tokens that the `decodes` of a step attend to, each its own included: their sum, and `each` of
+    them, int64 [decodes], which is not worked out before it is asked for."""
 
-    count: int
+    decodes: int
     total: int
     each: Callable[[], np.ndarray]
 

@@ -12,6 +12,7 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
@@ -22,6 +23,8 @@ from musebench.report.packing import Unpackable, pack, unpack
 
 MOST_BITS = 512
 """Of a whole number: what is computed from such ones still fits a float."""
+
+PLAIN = {int, float, str, bool, type(None)}
 
 _NAMES = {
     int: "a whole number", float: "a number", str: "a text", bool: "true or false", type(None): "null",
@@ -54,13 +57,22 @@ def encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
-        plain = set(map(type, value)) <= {int, float, str, bool, type(None)}
-        return pack(list(value) if plain else [encode(entry) for entry in value])
+        return pack(list(value) if _plain(value) else [encode(entry) for entry in value])
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
             raise TypeError(f"an object's key is {wrong[0]!r}; a text is wanted")
         return {key: encode(entry) for key, entry in value.items()}
     raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
+
+
+def _plain(values: Iterable[Any]) -> bool:
+    """Whether they are JSON as they are: plain values, or objects of these under plain keys."""
+    kinds = set(map(type, values))
+    if kinds == {dict}:
+        keys = set().union(*values)
+        inner = {type(entry) for value in values for entry in value.values()}
+        return set(map(type, keys)) <= {str} and inner <= PLAIN
+    return kinds <= PLAIN
 
 
 def decode(hint: Any, data: Any, place: str = "") -> Any:

@@ -309,8 +309,8 @@ def step_totals(report: Report) -> StepTotals:
         padded_tokens=_sum(every, "padded_tokens"),
         forwards=_sum(every, "forwards"),
         programs=dict(programs),
-        device_seconds=_total(time for steps in every for time in steps.device_seconds),
-        host_seconds=_total(time for steps in every for time in steps.host_seconds),
+        device_seconds=_total(_sum_of(steps.device_seconds) for steps in every if len(steps)),
+        host_seconds=_total(_sum_of(steps.host_seconds) for steps in every if len(steps)),
     )
 
 
@@ -389,6 +389,11 @@ def _throughput(runs: Sequence[RunData]) -> Throughput:
 
 def _sum(every: Sequence[StepColumns], name: str) -> int:
     return sum(total_of(getattr(steps, name)) for steps in every)
+
+
+def _sum_of(column: Sequence[float | None]) -> float | None:
+    """In order, as `sum` adds."""
+    return float(np.cumsum(column.array)[-1]) if isinstance(column, Column) else _total(column)
 
 
 def _total(values: Iterable[float | None]) -> float | None:

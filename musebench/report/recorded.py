@@ -15,7 +15,7 @@ from musebench.core.engine import Engine
 from musebench.core.protocols import Storage
 from musebench.core.recorder import Recorder
 from musebench.core.request import FinishReason, Request
-from musebench.core.sequence import Sequence, SequenceTable
+from musebench.core.sequence import Sequence
 from musebench.core.steplog import COUNTS, SECONDS
 from musebench.measure.energy import Energy
 from musebench.models.source import Model
@@ -139,9 +139,30 @@ def _steps_of(sequence: Sequence) -> np.ndarray:
 
 def before_the_run(requests: Ordered[Request], model: Model) -> RequestColumns:
     """The columns of requests of which none has been served yet."""
-    table = SequenceTable(0)
-    sequences = [Sequence(session, request, table) for session, request in enumerate(requests)]
-    return _request_columns(Recorder(sequences=sequences), replace(model, tokenizer=None), False, False)
+    nothing: list[None] = [None] * len(requests)
+    zeros = [0] * len(requests)
+    return RequestColumns.of(
+        id=[request.id for request in requests],
+        session=list(range(len(requests))),
+        arrival_seconds=[request.arrival_seconds for request in requests],
+        scheduled_seconds=nothing,
+        first_token_seconds=nothing,
+        last_token_seconds=nothing,
+        finish_seconds=nothing,
+        prompt_tokens=[len(request.prompt) for request in requests],
+        generated_tokens=zeros,
+        max_new_tokens=[request.max_new_tokens for request in requests],
+        finish_reason=nothing,
+        message=nothing,
+        preemptions=zeros,
+        expect=[request.expect for request in requests],
+        correct=nothing,
+        text=nothing,
+        prompt_sha256=[_prompt_sha256(request) for request in requests],
+        tags=[request.tags for request in requests],
+        token_ids=[],
+        token_steps=[],
+    )
 
 
 def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
@@ -241,7 +262,7 @@ def _plain_columns(sequences: list[Sequence]) -> dict[str, list[Any] | None]:
         "finish_reason": [sequence.finish_reason for sequence in sequences],
         "message": [sequence.message for sequence in sequences],
         "preemptions": [sequence.preemptions for sequence in sequences],
-        "tags": [dict(sequence.request.tags) for sequence in sequences],
+        "tags": [sequence.request.tags for sequence in sequences],
         "pauses": _pauses(sequences),
     }
 

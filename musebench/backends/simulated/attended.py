@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class Attended:
+class Attended(NamedTuple):
     """Cells that single decodes read, and what slices of more tokens do: how many there are, the cells that
     each reads once, and their pairs of query and cell."""
 

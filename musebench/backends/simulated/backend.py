@@ -133,7 +133,7 @@ class SimulatedBackend:
 
     def stretch(self, stretch: Stretch) -> StretchOutput | None:
         """See `musebench.core.stretch.Stretching`."""
-        costs, count = self.costs, stretch.contexts.count
+        costs, count = self.costs, stretch.contexts.decodes
         program = self._program(stretch.forward.program)
         padded, host = stretch.forward.padded_tokens, costs.host_seconds(count, count)
         launching = self._launching(program)

@@ -85,12 +85,12 @@ class ModelCosts:
         if [group.window for group in self._groups] != [None]:
             yield from self.decode_stretch(contexts.each(), steps, program, padded).tolist()
             return
-        tokens, layers = contexts.count + padded, self._groups[0].count
+        tokens, layers = contexts.decodes + padded, self._groups[0].count
         seconds = self._body(tokens, program) + self._head(tokens)
         cells = contexts.total
         for _ in range(steps):
             yield seconds + layers * self._decode_seconds(cells)
-            cells += contexts.count
+            cells += contexts.decodes
 
     def operations(self, shape: StepShape, program: str) -> list[Operation]:
         """The operations whose seconds `step` adds up, attention included."""

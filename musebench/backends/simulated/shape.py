@@ -61,7 +61,7 @@ class OutlinedShape(StepShape):
 
     @cached_property
     def queries(self) -> np.ndarray:
-        return np.array([1] * self.decodes.count + [tokens for tokens, _ in self.prefills], np.int64)
+        return np.array([1] * self.decodes.decodes + [tokens for tokens, _ in self.prefills], np.int64)
 
     @cached_property
     def contexts(self) -> np.ndarray:

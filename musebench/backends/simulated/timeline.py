@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from musebench.core.clock import VirtualClock
 
 
-@dataclass(frozen=True, slots=True)
-class Launched:
+class Launched(NamedTuple):
     """One forward: when the device has finished it, and the seconds that it took there."""
 
     done: float
     device_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StretchTimes:
+class StretchTimes(NamedTuple):
     """Equal steps launched one after the other, a list each: the clock when a step began, and when the host
     had launched it; the seconds that it took on the device; and `returned`, the clock when the host had the
     tokens that it waited for after launching it. `done` is when the device has finished the last."""
