@@ -19,6 +19,7 @@ from musebench.workload.spec import (
     KINDS,
     GeneratorSpec,
     Message,
+    PreambleSpec,
     PromptSpec,
     SamplingSpec,
     TraceSpec,
@@ -359,6 +360,19 @@ def test_the_longest_request_fits_the_proposed_context(name):
     assert needed <= workload.defaults.max_context
 
 
+def test_requests_of_a_group_begin_with_its_preamble_and_simulated_ones_say_so(load):
+    workload = load("requests: 5\npreamble: {tokens: 30, groups: 2}\nprompt_tokens: 9\noutput_tokens: 2")
+    real = workload.requests(Context(vocab=1000))
+    heads = [list(request.prompt[:30]) for request in real]
+    assert heads[0] == heads[2] == heads[4] != heads[1] == heads[3]
+    assert len({tuple(request.prompt) for request in real}) == 5
+    named = workload.requests(Context(contents=False))
+    assert [request.prefix.names for request in named] == [(0,), (1,), (0,), (1,), (0,)]
+    assert [len(request.prompt) for request in real] == [len(request.prompt) for request in named] == [39] * 5
+    with pytest.raises(InputError, match="'preamble' does not go with 'prompts'; it is for prompt_tokens"):
+        load("prompts: [{text: a}]\npreamble: {tokens: 3}").spec  # noqa: B018
+
+
 def test_capitals_asks_five_questions_the_last_behind_a_long_preamble():
     workload = load_workload("capitals")
     prompts = workload.spec.prompts
@@ -374,7 +388,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
 
 
-SECTIONS = [WorkloadSpec, PromptSpec, Message, SamplingSpec, TraceSpec, GeneratorSpec, Defaults]
+SECTIONS = [WorkloadSpec, PromptSpec, Message, SamplingSpec, TraceSpec, PreambleSpec, GeneratorSpec, Defaults]
 
 
 @pytest.mark.parametrize("kind", SECTIONS, ids=lambda kind: kind.__name__)

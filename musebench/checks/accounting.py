@@ -17,8 +17,8 @@ from musebench.report.verdict import TIME_TOLERANCE, Verdict, check_sums, check_
 
 class AccountingCheck:
     """Output tokens: what requests hold, what decodes and prefills can have made, what throughput counts.
-    Prompt tokens: every one of a request that succeeded was computed, and no more than once unless a sequence
-    was preempted or a step failed."""
+    Prompt tokens: every one of a request that succeeded was computed, or its cell was there already, and no
+    more than once unless a sequence was preempted or a step failed."""
 
     covers: ClassVar[tuple[str, ...]] = ("times", "sums")
 
@@ -72,11 +72,12 @@ def _prompt_tokens(judge: Judge, where: str, run: RunData, complete: bool) -> Ve
     prompts = sum(requests.prompt_tokens[row] for row in served)
     asked = [row for row, most in enumerate(requests.max_new_tokens) if most]
     once = complete and len(served) == len(asked) and not sum(requests.preemptions)
-    valid = computed == prompts if once else computed >= prompts
+    reused = sum(requests.reused_tokens or ())
+    valid = computed + reused == prompts if once else computed + reused >= prompts
     return judge.held(
         f"prompt tokens{where}",
         valid,
-        f"{computed:,} prefilled",
+        f"{computed:,} prefilled" + (f" + {reused:,} reused" if reused else ""),
         f"{prompts:,}" + ("" if once else " or more"),
         f"the prompts of {len(served):,} requests"
         + ("" if once else "; sequences that were preempted or failed are computed again or in part"),

@@ -57,15 +57,18 @@ class Cells:
         `held`)."""
         if not len(cells):
             return
-        if (width := int(positions.max()) + 1) > self.table.shape[1]:
-            grown = max(width, 2 * self.table.shape[1])
-            self.table = np.pad(self.table, ((0, 0), (0, grown - self.table.shape[1])))
+        self._widen(int(positions.max()) + 1)
         self.owners[cells] = 1
         self.table[slots, positions] = cells
         # The last write of a slot wins, and a slot's positions ascend.
         self.held[slots] = positions + 1
         self.in_use += len(cells)
         self.most_in_use = max(self.most_in_use, self.in_use)
+
+    def _widen(self, width: int) -> None:
+        if width > self.table.shape[1]:
+            grown = max(width, 2 * self.table.shape[1])
+            self.table = np.pad(self.table, ((0, 0), (0, grown - self.table.shape[1])))
 
     def taken_below(self, cell: int) -> None:
         """Every cell below `cell` is owned now: where the next scan starts."""
@@ -78,12 +81,21 @@ class Cells:
         if not 0 <= upto <= self.held[source]:
             raise ValueError(f"slot {source} holds {self.held[source]} cells; {upto} cannot be shared")
         self.forked = True
-        cells = self.table[source, :upto]
+        self.share(target, self.table[source, :upto])
+
+    def share(self, target: int, cells: np.ndarray) -> None:
+        """Let an empty slot `target` own `cells`, int32, as its first ones, beside whoever does."""
+        if self.held[target]:
+            raise ValueError(f"slot {target} holds {self.held[target]} cells; only an empty slot can share")
+        if not (count := len(cells)):
+            return
+        self._widen(count)
+        self.in_use += int(np.count_nonzero(self.owners[cells] == 0))
+        self.most_in_use = max(self.most_in_use, self.in_use)
         self.owners[cells] += 1
-        self.table[target, :upto] = cells
-        self.held[target] = upto
-        if upto:
-            self._edited[target] = upto
+        self.table[target, :count] = cells
+        self.held[target] = count
+        self._edited[target] = count
 
     def rewind(self, slot: int, to: int) -> None:
         """Give back a slot's cells from position `to` on; a cell is free when its last owner lets go."""

@@ -24,6 +24,7 @@ from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Phase, Sequence, SequenceTable
+from musebench.core.sharing import Sharing, adopt
 from musebench.core.steplog import StepCounts
 from musebench.core.stretch import Lasting, Steady, Stretching
 from musebench.core.stretching import advance
@@ -79,6 +80,7 @@ class Engine:
             and isinstance(pool, Lasting)
             and isinstance(executor, Stretching)
         )
+        self.sharing = pool if isinstance(pool, Sharing) else None
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions) if table is None else table
         self.waiting = WaitingLine()
@@ -145,6 +147,8 @@ class Engine:
         """Submit `requests` and step until all have ended. A step that fails ends the requests in it, with
         the error as their message; the others go on. With `concurrency` so many are submitted at first, and
         the next one arrives when one has ended."""
+        if self.sharing is not None:
+            self.sharing.forget()  # the run before had the same prompts
         self._followers = deque(requests)
         while self._followers and (concurrency is None or len(self._by_id) < concurrency):
             self.submit(self._followers.popleft())
@@ -281,6 +285,8 @@ class Engine:
                     f"{len(self.waiting)} waiting sequences"
                 )
             admitted = self._admit(plan)
+            if admitted and self.sharing is not None:
+                plan = adopt(self.sharing, plan, admitted, self.limits)
             try:
                 cells = self.pool.reserve(plan)
                 break
@@ -322,9 +328,10 @@ class Engine:
         return admitted
 
     def _dismiss(self, admitted: list[Sequence]) -> None:
-        """Take back slots given by `_admit`; the sequences wait where they waited."""
+        """Take back slots given by `_admit`, and cells with them; the sequences wait where they waited."""
         for sequence in admitted:
-            heapq.heappush(self._free_slots, sequence.leave())
+            sequence.reused -= sequence.computed
+            self._vacate(sequence)
 
     def _make_room(self, plan: StepPlan, full: PoolFull) -> None:
         """Preempt the newest running sequence; alone, the one that cannot fit ends."""
@@ -415,6 +422,7 @@ class Engine:
                 self.pool.rewind(sequence.slot, sequence.computed)
         for sequence in flight.admitted:
             self.running.remove(sequence)
+            sequence.reused -= sequence.computed
             self._vacate(sequence)
             sequence.phase = Phase.WAITING
             if sequence.pauses and len(sequence.pauses) % 2 == 0:

@@ -58,6 +58,20 @@ def slots_of_all(sequences: tuple[Sequence, ...]) -> np.ndarray:
     return np.array([sequence.slot for sequence in sequences], np.int32)
 
 
+def slice_tokens(remaining: int, budget: int, limits: Limits) -> int:
+    """How many of `remaining` tokens the next slice takes within `budget`; 0 when none can.
+
+    No slice is below the fewest of a prefill, and none leaves a rest below it: the slice is cut so that the
+    rest reaches the bound. A sequence of fewer tokens than the bound is taken whole (the executor pads).
+    """
+    count = min(remaining, budget, limits.most_prefill)
+    if count == remaining:
+        return count
+    if remaining - count < limits.fewest_prefill:
+        count = remaining - limits.fewest_prefill
+    return count if count >= limits.fewest_prefill else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """The next `count` tokens of one sequence, from its first that is not computed."""

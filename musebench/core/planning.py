@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from musebench.core.plan import Limits, Slice, StepPlan
+from musebench.core.plan import Limits, Slice, StepPlan, slice_tokens
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Phase, Sequence
-
-
-def slice_tokens(remaining: int, budget: int, limits: Limits) -> int:
-    """How many of `remaining` tokens the next slice takes within `budget`; 0 when none can.
-
-    No slice is below the fewest of a prefill, and none leaves a rest below it: the slice is cut so that the
-    rest reaches the bound. A sequence of fewer tokens than the bound is taken whole (the executor pads).
-    """
-    count = min(remaining, budget, limits.most_prefill)
-    if count == remaining:
-        return count
-    if remaining - count < limits.fewest_prefill:
-        count = remaining - limits.fewest_prefill
-    return count if count >= limits.fewest_prefill else 0
+from musebench.core.sharing import Sharing, most_shared
 
 
 def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int) -> None:
@@ -81,6 +68,7 @@ class PlanBuilder:
         self._decodes: tuple[Sequence, ...] = ()
         self._prefills: list[Slice] = []
         self._room: int | None = None
+        self._sharing: Sharing | None = None  # known once the room is
 
     def decode(self, sequences: tuple[Sequence, ...]) -> None:
         """One token each, as many as the limits take, in order."""
@@ -90,9 +78,12 @@ class PlanBuilder:
 
     def prefill(self, sequence: Sequence) -> bool:
         """The next slice of a running sequence; False when no slice fits this step any more."""
+        return self._slice(sequence, sequence.remaining)
+
+    def _slice(self, sequence: Sequence, remaining: int) -> bool:
         if len(self._decodes) + len(self._prefills) >= self.limits.most_sequences:
             return False
-        count = slice_tokens(sequence.remaining, self.tokens_left, self.limits)
+        count = slice_tokens(remaining, self.tokens_left, self.limits)
         if count == 0:
             return False
         self._prefills.append(Slice(sequence, count))
@@ -100,7 +91,8 @@ class PlanBuilder:
         return True
 
     def admit(self, sequence: Sequence) -> bool:
-        """The first slice of a waiting sequence; False when limits or room have no place for it now.
+        """The first slice of a waiting sequence; False when limits or room have no place for it now. What the
+        pool has of it already is not planned.
 
         Running sequences stay so few that when all others decode in a step, a slice of any prompt still fits:
         2 x fewest - 1 tokens are what the worst rest of a prompt takes.
@@ -112,10 +104,12 @@ class PlanBuilder:
             owed = sum(self._pool.quote(one) for one in self._running.prefilling)
             owed += len(self._running.decoding) * self._pool.decode_cells
             self._room = self._pool.room - owed
+            self._sharing = self._pool if isinstance(self._pool, Sharing) else None
         quote = self._pool.quote(sequence)
         if quote + self._sequences * self._pool.decode_cells > self._room:
             return False
-        if not self.prefill(sequence):
+        held = 0 if self._sharing is None else self._sharing.held(sequence, most_shared(sequence, limits))
+        if not self._slice(sequence, sequence.remaining - held):
             return False
         self._room -= quote
         self._sequences += 1

@@ -55,6 +55,23 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """What a prompt begins with, for runs in which nobody has its ids: block i of `block_tokens` tokens is
+    called `names[i]`.
+
+    A name stands for the block's tokens and for all before them: prompts with one name at one place are equal
+    up to the end of that block, or of the shorter prompt.
+    """
+
+    names: tuple[int, ...]
+    block_tokens: int
+
+    def __post_init__(self) -> None:
+        if self.block_tokens < 1:
+            raise InputError(f"a prefix in blocks of {self.block_tokens} tokens; at least 1 is needed")
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One prompt and what is wanted of it.
 
@@ -62,7 +79,8 @@ class Request:
     memory and stands for ids that nobody reads. `max_new_tokens` may be 0: the request ends at once,
     counted as finished, never as throughput. `arrival_seconds` counts from the start of the run.
     `expect` is text that the answer must contain; None where nothing is known. `tags` (tenant, priority,
-    trace row, ...) are for schedulers and routers and are copied into the report.
+    trace row, ...) are for schedulers and routers and are copied into the report. `prefix` says what a prompt
+    of unknown ids shares with others; None: nothing.
     """
 
     id: str
@@ -73,6 +91,7 @@ class Request:
     arrival_seconds: float = 0.0
     expect: str | None = None
     tags: dict[str, object] = field(default_factory=dict)
+    prefix: Prefix | None = None
 
     def __post_init__(self) -> None:
         if len(self.prompt) < 1:

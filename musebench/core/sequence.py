@@ -44,6 +44,7 @@ class Sequence:
         "request",
         "rest",
         "rest_steps",
+        "reused",
         "scheduled_seconds",
         "session",
         "slot",
@@ -60,6 +61,7 @@ class Sequence:
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
         self.preemptions = 0
+        self.reused = 0  # tokens whose cells the pool had already, over all admissions
         self.pauses: tuple[float, ...] = ()  # seconds: preempted, admitted again, preempted, ...
         self.rest: Tokens | None = None  # generated tokens kept over a preemption
         self.rest_steps: Tokens | None = None

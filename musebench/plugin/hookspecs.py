@@ -61,6 +61,9 @@ def register_pools(register: Register) -> None:
     `reserve_steps`, musebench.core.stretch); any other is stepped. A class may name in its attribute
     `Counted` one of the same policy that only counts cells, which a simulated run uses instead: nobody reads
     its cells.
+
+    A pool that keeps the cells of tokens it has seen, for sequences that begin with the same, says so with
+    `forget`, `held` and `adopt` (musebench.core.sharing).
     """
 
 

@@ -79,11 +79,12 @@ class RequestColumns(Columns):
 
     `pauses`, a list a request (None where nobody was preempted, and in reports older than it): seconds at
     which it was preempted, admitted again, preempted again, and so on; of odd length when it ended while it
-    was out.
+    was out. `reused_tokens`, over all admissions the tokens that were not computed because the pool had their
+    cells (None where it had none, and in reports older than it).
     """
 
     FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
-    LATER: ClassVar[tuple[str, ...]] = ("pauses",)
+    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens")
 
     id: list[str]
     session: list[int | None]
@@ -107,6 +108,7 @@ class RequestColumns(Columns):
     token_steps: list[int] | None = None
     margins: list[float | None] | None = None
     pauses: list[list[float]] | None = None
+    reused_tokens: list[int] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -121,8 +123,9 @@ class RequestColumns(Columns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("prompt_tokens", "generated_tokens", "max_new_tokens", "preemptions"):
-            if len(self) and (low := bounds_of(getattr(self, name))[0]) < 0:
+        for name in ("prompt_tokens", "generated_tokens", "max_new_tokens", "preemptions", "reused_tokens"):
+            column = getattr(self, name)
+            if column and (low := bounds_of(column)[0]) < 0:
                 raise Mismatch(f"column {name} holds {low:,}; at least 0 is wanted")
         total = int(np.sum(np.asarray(self.generated_tokens, np.int64)))
         for name in self.FLAT:

@@ -59,6 +59,7 @@ class EndedColumns(Columns):
     token_steps: list[int]
     margins: list[float | None] | None = None
     pauses: list[list[float]] | None = None
+    reused_tokens: list[int] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,6 +215,8 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
     }
     if any(entry.requests.pauses is not None for entry in entries):
         columns["pauses"] = [[] for _ in requests.id]
+    if any(entry.requests.reused_tokens is not None for entry in entries):
+        columns["reused_tokens"] = [0] * len(requests)
     made: dict[str, dict[int, list[Any]]] = {name: {} for name in RequestColumns.FLAT}
     for entry in entries:
         start = 0

@@ -94,11 +94,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Sums over the steps of all runs; the two times are None unless every step has one."""
+    """Sums over the steps of all runs; the two times are None unless every step has one. `reused_tokens` were
+    in no step: the pool had their cells."""
 
     steps: int
     decode_tokens: int
     prefill_tokens: int
+    reused_tokens: int
     padded_tokens: int
     forwards: int
     programs: dict[str, int]
@@ -108,7 +110,8 @@ class StepTotals:
 
 @dataclass(frozen=True)
 class PoolTotals:
-    """The pool over all runs: most rows and cells of any run, sums of what growing cost."""
+    """The pool over all runs: most rows and cells of any run, sums of what growing cost. `counters` are sums
+    of what the policy alone counts."""
 
     policy: str
     capacity: int | None
@@ -122,6 +125,11 @@ class PoolTotals:
     peak_bytes: int | None
     refusals: int
     preemptions: int
+    counters: dict[str, int]
+
+
+POOL_COUNTERS = ("refusals", "resizes", "generation")
+"""Counters of every pool, which a report has elsewhere."""
 
 
 def summary(samples: Iterable[float]) -> Summary:
@@ -306,6 +314,7 @@ def step_totals(report: Report) -> StepTotals:
         steps=sum(len(steps) for steps in every),
         decode_tokens=_sum(every, "decode_tokens"),
         prefill_tokens=_sum(every, "prefill_tokens"),
+        reused_tokens=sum(sum(run.requests.reused_tokens or ()) for run in report.runs),
         padded_tokens=_sum(every, "padded_tokens"),
         forwards=_sum(every, "forwards"),
         programs=dict(programs),
@@ -337,6 +346,11 @@ def pool_totals(report: Report) -> PoolTotals | None:
         peak_bytes=max(peaks, default=None),
         refusals=sum(pool.refusals for pool in pools),
         preemptions=sum(pool.preemptions for pool in pools),
+        counters={
+            name: sum(pool.counters.get(name, 0) for pool in pools)
+            for name, count in pools[0].counters.items()
+            if name not in POOL_COUNTERS and isinstance(count, int)
+        },
     )
 
 

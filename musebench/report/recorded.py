@@ -128,6 +128,7 @@ class EndedSince:
             ],
             margins=margins,
             pauses=_pauses(ended),
+            reused_tokens=_reused(ended),
         )
 
 
@@ -264,6 +265,7 @@ def _plain_columns(sequences: list[Sequence]) -> dict[str, list[Any] | None]:
         "preemptions": [sequence.preemptions for sequence in sequences],
         "tags": [sequence.request.tags for sequence in sequences],
         "pauses": _pauses(sequences),
+        "reused_tokens": _reused(sequences),
     }
 
 
@@ -272,6 +274,12 @@ def _pauses(sequences: list[Sequence]) -> list[list[float]] | None:
     if not any(sequence.pauses for sequence in sequences):
         return None
     return [list(sequence.pauses) for sequence in sequences]
+
+
+def _reused(sequences: list[Sequence]) -> list[int] | None:
+    """None where nothing was."""
+    counts = [sequence.reused for sequence in sequences]
+    return counts if any(counts) else None
 
 
 def _prompt_sha256(request: Request) -> str | None:

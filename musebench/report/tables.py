@@ -151,6 +151,7 @@ def steps(report: Report) -> Table:
         Row("steps", "count", (total.steps,)),
         Row("decode tokens", "count", (total.decode_tokens,)),
         Row("prefill tokens", "count", (total.prefill_tokens,)),
+        *_reused(total),
         Row("padded tokens", "count", (total.padded_tokens,)),
         Row("tokens a step", "count", (real / total.steps if total.steps else None,)),
         Row("forwards", "count", (total.forwards,)),
@@ -164,6 +165,17 @@ def steps(report: Report) -> Table:
         *(Row(f"executor: {name}", "count", (count,)) for name, count in sorted(counters.items())),
     ]
     return Table("steps", ("value",), tuple(rows))
+
+
+def _reused(total: metrics.StepTotals) -> list[Row]:
+    """What sequences did not have to compute, beside what prefills did; nothing where nothing was reused."""
+    if not total.reused_tokens:
+        return []
+    whole = total.prefill_tokens + total.reused_tokens
+    return [
+        Row("reused tokens", "count", (total.reused_tokens,)),
+        Row("reused, of these and the prefill's", "share", (total.reused_tokens / whole,)),
+    ]
 
 
 def _shrinks(report: Report) -> list[Row]:
@@ -200,6 +212,7 @@ def pool(report: Report) -> Table:
             Row("passing peak", "bytes", (total.peak_bytes,)),
             Row("refusals", "count", (total.refusals,)),
             Row("preemptions", "count", (total.preemptions,)),
+            *(Row(f"pool: {name}", "count", (count,)) for name, count in total.counters.items()),
         ),
     )
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from musebench.core.errors import InputError, MusebenchError, UsageError
 from musebench.core.options import nearest
-from musebench.core.request import Request, Sampling
+from musebench.core.request import Prefix, Request, Sampling
 from musebench.workload.arrivals import Arrivals, AtOnce, Recorded
 from musebench.workload.draws import DRAWS, check_drawn, contents, generator
-from musebench.workload.spec import Context, PromptSpec, SamplingSpec, WorkloadSpec
-from musebench.workload.traced import prompt_of
+from musebench.workload.spec import Context, PreambleSpec, PromptSpec, SamplingSpec, WorkloadSpec
+from musebench.workload.traced import prefix_of, prompt_of
 from musebench.workload.traces import read_trace
 
 DEFAULT_MAX_NEW_TOKENS = 16
@@ -67,6 +68,7 @@ def _from_prompts(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
                 arrival_seconds=float(times[index]) if arrival is None else arrival,
                 expect=prompt.expect,
                 tags=dict(prompt.tags),
+                prefix=None if prompt.length is None else Prefix((place,), prompt.length),
             )
         )
     names = {request.id for request in made}
@@ -114,12 +116,35 @@ def _from_lengths(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
     )
     times = _times(spec.arrivals, AtOnce(), spec.requests, context.seed, None).tolist()
     stops = _stops(spec, context)
-    return Built(
-        [
-            Request(str(index), prompt, most, stops, _sampling(spec.sampling, index, context.seed), arrival)
-            for index, (prompt, most, arrival) in enumerate(zip(prompts, outputs, times, strict=True))
+    made = [
+        Request(str(index), prompt, most, stops, _sampling(spec.sampling, index, context.seed), arrival)
+        for index, (prompt, most, arrival) in enumerate(zip(prompts, outputs, times, strict=True))
+    ]
+    return Built(made if spec.preamble is None else _behind(spec.preamble, made, context))
+
+
+def _behind(preamble: PreambleSpec, requests: list[Request], context: Context) -> list[Request]:
+    """The requests, each with the preamble of its group in front of its prompt."""
+    tokens = preamble.tokens
+    if not context.contents:
+        return [
+            replace(
+                request,
+                prompt=range(tokens + len(request.prompt)),
+                prefix=Prefix((index % preamble.groups,), tokens),
+            )
+            for index, request in enumerate(requests)
         ]
-    )
+    groups = min(preamble.groups, len(requests))
+    check_drawn(groups * tokens + sum(tokens + len(request.prompt) for request in requests))
+    drawn = [
+        contents(generator(context.seed, "preambles", group).integers(0, vocab(context), tokens, np.int32))
+        for group in range(groups)
+    ]
+    return [
+        replace(request, prompt=drawn[index % groups] + array("i", request.prompt))
+        for index, request in enumerate(requests)
+    ]
 
 
 def _from_trace(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
@@ -153,6 +178,7 @@ def _from_trace(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
             _sampling(spec.sampling, index, context.seed),
             times[index],
             tags={"row": row.row, **row.tags},
+            prefix=prefix_of(row) if spec.trace.use_ids else None,
         )
         for index, row in enumerate(trace.rows)
     ]

@@ -118,6 +118,19 @@ class PromptSpec:
 
 
 @dataclass(frozen=True)
+class PreambleSpec:
+    """Tokens that prompts of drawn lengths have in common, in front of their own."""
+
+    tokens: int = required(
+        "how many, beside each prompt's own", unit="tokens", minimum=1, maximum=MOST_TOKENS
+    )
+    groups: int = option(
+        1, "how many preambles there are; request i has number i mod groups", minimum=1,
+        maximum=MOST_REQUESTS,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class TraceSpec:
     """Requests from a recorded trace."""
 
@@ -187,6 +200,9 @@ class WorkloadSpec:
     output_tokens: Lengths | None = field(
         default=None, metadata=about("how many tokens each of them makes", LENGTHS)
     )
+    preamble: PreambleSpec | None = field(
+        default=None, metadata=about("tokens that prompts of drawn lengths begin with and share")
+    )
     draws: str = option(
         "numpy", "which random numbers lengths and ids are drawn with", choices=("numpy", "python")
     )
@@ -241,7 +257,7 @@ _ALWAYS = ("name", "description", "defaults")
 KINDS: dict[str, tuple[str, ...]] = {
     "prompts": ("requests", "arrivals", "max_new_tokens", "sampling", "stop_tokens", "ignore_eos"),
     "prompt_tokens": (
-        "requests", "output_tokens", "draws", "arrivals", "sampling", "stop_tokens", "ignore_eos",
+        "requests", "output_tokens", "preamble", "draws", "arrivals", "sampling", "stop_tokens", "ignore_eos",
     ),
     "trace": ("requests", "arrivals", "sampling", "stop_tokens", "ignore_eos"),
     "generator": (),
@@ -249,6 +265,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 """The kinds of workload, and the keys that go with each beside name, description and defaults."""
 
 _INSTEAD = {
+    "preamble": "; it is for prompt_tokens",
     "max_new_tokens": "; output_tokens, or the trace, says how many tokens are made",
     "draws": "; it is for prompt_tokens",
     "output_tokens": "; max_new_tokens, or the trace, says how many tokens are made",

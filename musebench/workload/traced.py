@@ -9,9 +9,16 @@ from collections.abc import Sequence as Ordered
 import numpy as np
 
 from musebench.core.errors import InputError
+from musebench.core.request import Prefix
 from musebench.workload.draws import contents, generator
 from musebench.workload.spec import Context
 from musebench.workload.traces import Trace, TraceRow
+
+
+def prefix_of(row: TraceRow) -> Prefix | None:
+    """What a row says that its prompt shares: the blocks that it names."""
+    hashes, size = row.tags.get("hash_ids"), row.tags.get("block_tokens")
+    return Prefix(hashes, size) if isinstance(hashes, tuple) and isinstance(size, int) else None
 
 
 def prompt_of(
