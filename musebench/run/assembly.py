@@ -1,0 +1,171 @@
+"""Loading and opening everything that a run needs, cheap mistakes first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+from musebench.core.audit import Audit
+from musebench.core.errors import UsageError
+from musebench.core.plan import Limits
+from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.models.source import Model, ModelSource
+from musebench.plugin.component import Component
+from musebench.plugin.registry import Registry
+from musebench.report.bound import memory_bound
+from musebench.report.schema import Choice, Choices
+from musebench.run.dimensions import dimensions, plan_limits
+from musebench.run.options import RunOptions, natural
+from musebench.run.parts import Parts
+from musebench.run.reference import reference_tokens, require_reference
+from musebench.workload.build import Built
+from musebench.workload.load import load_workload
+from musebench.workload.spec import Context
+from musebench.workload.workload import Workload
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """One component of each kind, with its parsed options."""
+
+    backend: Component
+    executor: Component
+    pool: Component
+    scheduler: Component
+    parsed: Mapping[str, Any]
+
+    @property
+    def simulated(self) -> bool:
+        return bool(getattr(self.backend.load(), "SIMULATED", False))
+
+    def choices(self, device: str, limits: Limits, bounds: PoolBounds) -> Choices:
+        made = {
+            component.kind: _choice(component, self.parsed[component.kind])
+            for component in (self.backend, self.executor, self.pool, self.scheduler)
+        }
+        return Choices(device=device, limits=limits, bounds=bounds, **made)
+
+
+def assemble(options: RunOptions, registry: Registry) -> Parts:
+    """Load and open everything, cheap mistakes first.
+
+    Raises:
+        MusebenchError: a choice, a workload or a model that cannot be used, in one line.
+    """
+    started = time.perf_counter()
+    workload = load_workload(options.workload).with_overrides(options.settings.get("workload", {}))
+    chosen = _choose(options, registry)
+    device = options.device
+    source = _model_source(options, registry)
+    require_reference(options.reference)
+    before = getattr(chosen.backend.load(), "memory_before", None)
+    snapshots = {"start": MemorySnapshot() if before is None else before(device)}
+    model = _open_model(options, source, chosen.simulated)
+    built = _build(options, registry, workload, model, contents=not chosen.simulated)
+    requests = built.requests
+    limits, bounds = dimensions(options, workload, requests, model)
+    reference = None if options.reference is None else reference_tokens(model, requests)
+
+    backend = chosen.backend.load()(chosen.parsed["backend"], device, model)
+    snapshots["loaded"] = backend.memory()
+    if chosen.simulated:
+        backend.expect(limits)
+    backend.open(bounds, record_margins=options.margins)
+    # Nobody computes a simulated token: there is nothing that an executor could give for another.
+    audit = None if chosen.simulated else Audit()
+    launcher = chosen.executor.load()(
+        chosen.parsed["executor"], backend if audit is None else audit.backend(backend), limits
+    )
+    executor = launcher if audit is None else audit.executor(launcher)
+    limits = plan_limits(limits, executor)
+    make_pool = chosen.pool.load()
+    if chosen.simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
+        make_pool = getattr(make_pool, "Counted", make_pool)
+    pool = make_pool(chosen.parsed["pool"], bounds, backend.storage())
+    costs = {**model.load_seconds}
+    costs.update(executor.prepare())
+    if require_model := getattr(backend, "require_model", None):
+        require_model()
+    if not chosen.simulated:  # no host clock leaks into a simulated run's report
+        costs["ready"] = time.perf_counter() - started
+    snapshots["opened"] = backend.memory()
+    bound = memory_bound(
+        model.facts,
+        limits,
+        bounds,
+        pool,
+        backend.storage().cell_bytes,
+        (request.cells_needed for request in requests),
+        getattr(backend, "workspace_bytes", 0),
+        len(getattr(getattr(launcher, "ladder", None), "sizes", ())),
+    )
+    return Parts(
+        workload, built, model, backend, pool, executor, limits, bounds,
+        chosen.choices(device, limits, bounds), costs, snapshots, bound, audit, reference,
+    )  # fmt: skip
+
+
+def _choose(options: RunOptions, registry: Registry) -> _Chosen:
+    """The components by name; what they and the device refuse at once."""
+    device = options.device
+    components = (
+        registry.get("backend", device.partition(":")[0]),
+        registry.get("executor", options.executor),
+        registry.get("pool", options.pool),
+        registry.get("scheduler", options.scheduler),
+    )
+    parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in components}
+    chosen = _Chosen(*components, parsed)
+    natural("--warmup", options.warmup, 0)
+    natural("--repeat", options.repeat, 1)
+    if options.stepwise and not chosen.simulated:
+        raise UsageError(f"--stepwise is for simulated devices; on {device} every run is stepped")
+    require = getattr(chosen.backend.load(), "require", None)
+    if require is not None:
+        require(device)  # no device: said before anything is loaded
+    return chosen
+
+
+def _open_model(options: RunOptions, source: ModelSource, simulated: bool) -> Model:
+    dtype = options.dtype or ("float32" if options.device.partition(":")[0] == "cpu" else "bfloat16")
+    if simulated:
+        return Model(source.facts(options.model, dtype), source=options.model)
+    return source.open(options.model, dtype, options.device, options.seed)
+
+
+def _build(
+    options: RunOptions, registry: Registry, workload: Workload, model: Model, contents: bool
+) -> Built:
+    """The workload's requests, for this model."""
+    built = workload.build(
+        Context(
+            tokenizer=model.tokenizer,
+            vocab=model.facts.vocab,
+            stop_tokens=model.stop_tokens,
+            seed=options.seed,
+            contents=contents,
+            generators={c.name: c.make for c in registry.components("workload")},
+            trace_formats={c.name: c.make for c in registry.components("trace")},
+        )
+    )
+    if not built.requests:
+        raise UsageError(f"workload {workload.name!r} makes no request")
+    return built
+
+
+def _model_source(options: RunOptions, registry: Registry) -> ModelSource:
+    from musebench.models.resolve import resolve
+
+    kinds = {c.name: c for c in registry.components("model")}
+    source = resolve(options.model, {name: kind.make({}) for name, kind in kinds.items()})
+    name = next(name for name, kind in kinds.items() if isinstance(source, kind.load()))
+    given = options.settings.get("model", {})
+    made: ModelSource = kinds[name].make(given) if given else source
+    return made
+
+
+def _choice(component: Component, options: Any) -> Choice:
+    values = asdict(options) if is_dataclass(options) and not isinstance(options, type) else {}
+    return Choice(component.name, component.package, component.version, values)

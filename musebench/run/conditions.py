@@ -1,0 +1,40 @@
+"""What a run's numbers depend on."""
+
+from __future__ import annotations
+
+import sys
+
+from musebench.measure import host
+from musebench.measure.ceilings import stored_ceilings
+from musebench.report.schema import Conditions, ModelInfo, WorkloadInfo
+from musebench.run.options import RunOptions
+from musebench.run.parts import Parts
+
+
+def conditions(options: RunOptions, parts: Parts) -> Conditions:
+    """Of the device and the machine, as they are now; a growing pool changes none of them."""
+    backend = dict(parts.backend.conditions())
+    commit = host.commit()
+    device = str(backend.pop("device", options.device))
+    return Conditions(
+        device=device,
+        workload=WorkloadInfo(parts.workload.name, parts.workload.sha256, list(parts.built.notes)),
+        model=ModelInfo(
+            parts.model.facts.name, parts.model.source or options.model, parts.model.facts.dtype,
+            parts.model.facts, parts.model.weights_sha256,
+        ),
+        seed=options.seed,
+        clock="virtual" if parts.backend.name == "sim" else "host",
+        warmup=options.warmup,
+        repeats=options.repeat,
+        driver=backend.pop("driver", None),
+        versions=host.versions(),
+        commit=commit.commit,
+        dirty=commit.dirty,
+        command=host.command_line(sys.argv),
+        cpu=host.cpu_name(),
+        cores=host.cores(),
+        platform=host.platform_name(),
+        backend=backend,
+        ceilings=stored_ceilings(device, parts.model.facts.dtype),
+    )  # fmt: skip

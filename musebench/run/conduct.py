@@ -1,0 +1,82 @@
+"""A run from its options to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from musebench.core.errors import UsageError
+from musebench.keeping import Keeper, Kept
+from musebench.plugin.registry import Registry
+from musebench.report.schema import ComputedMemory, Costs, Memory, Report, new_report
+from musebench.run.assembly import assemble
+from musebench.run.conditions import conditions
+from musebench.run.options import RunOptions
+from musebench.run.parts import Parts
+from musebench.run.profile import Profile, record_profile, require_profiler
+from musebench.run.repeat import Progress, measure
+
+
+class Prepare(Protocol):
+    """Called once with everything open, before the first step."""
+
+    def __call__(self, parts: Parts) -> None: ...
+
+
+def run(
+    options: RunOptions,
+    registry: Registry,
+    progress: Progress | None = None,
+    keeper: Keeper | None = None,
+    profile: Profile | None = None,
+    prepare: Prepare | None = None,
+) -> Report:
+    """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
+
+    `keeper` is told what has ended while it runs; `step_timeout` needs one.
+
+    Raises:
+        MusebenchError: a choice, a workload or a model that cannot be used, in one line.
+    """
+    options.check()
+    if options.step_timeout is not None and keeper is None:
+        raise UsageError(f"--step-timeout is {options.step_timeout}; it needs a keeper")
+    if profile is not None:
+        require_profiler(options, registry)
+    parts = assemble(options, registry)
+    try:
+        stub = new_report(
+            conditions(options, parts), parts.choices, [], Memory(ComputedMemory(), parts.snapshots),
+            Costs(seconds=parts.costs), "the run has not ended",
+        )  # fmt: skip
+        if prepare is not None:
+            prepare(parts)
+        kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
+        runs, message = measure(options, registry, parts, progress, kept)
+        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
+        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
+        computed = ComputedMemory(
+            weights=parts.model.facts.weight_bytes,
+            rows=parts.backend.storage().bytes,
+            workspace=getattr(parts.backend, "workspace_bytes", None),
+            graphs=getattr(parts.backend, "graph_pool_bytes", 0),
+        )
+        ran_under = conditions(options, parts)
+        if profile is not None and message is None:
+            record_profile(options, registry, parts, profile)
+    finally:
+        trouble = parts.close()
+    parts.snapshots["closed"] = parts.backend.memory()
+    reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
+    made = new_report(
+        ran_under,
+        parts.choices,
+        runs,
+        Memory(computed, parts.snapshots, reasons, parts.bound),
+        costs,
+        message or trouble,
+        dict(options.slo),
+        parts.reference,
+    )
+    return replace(made, id=stub.id, created=stub.created)

@@ -1,0 +1,67 @@
+"""What a run is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from musebench.core.errors import UsageError
+from musebench.core.options import nearest
+
+ON_OOM = ("fail", "shrink")
+"""After an out-of-memory: the step's requests fail, or the step is tried again with half of it."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What `musebench run` is told. None leaves a choice to the workload, then to the defaults here.
+
+    `step_timeout` (seconds) ends a run in which a step hangs; `on_oom` is one of `ON_OOM`. `settings` are
+    option values by kind of component, as `--set KIND.NAME=VALUE` gives them.
+    """
+
+    workload: str = "capitals"
+    model: str = "bundled"
+    device: str = "cpu"
+    dtype: str | None = None
+    executor: str = "eager"
+    pool: str = "geometric"
+    scheduler: str = "chunked"
+    max_sessions: int | None = None
+    max_context: int | None = None
+    token_budget: int | None = None
+    seed: int = 0
+    warmup: int = 0
+    repeat: int = 1
+    overlap: bool | None = None
+    margins: bool = False
+    stepwise: bool = False
+    slo: Mapping[str, float] = field(default_factory=dict)
+    step_timeout: float | None = None
+    on_oom: str = "fail"
+    reference: str | None = None
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
+
+    def check(self) -> None:
+        """What can be said before anything is looked for.
+
+        Raises:
+            UsageError: in one line.
+        """
+        for kind in self.settings:
+            if kind not in self.USED:
+                raise UsageError(f"--set {kind}.…: a run has no {kind}; {nearest(kind, self.USED)}")
+        if self.on_oom not in ON_OOM:
+            raise UsageError(f"--on-oom is {self.on_oom!r}; {nearest(self.on_oom, ON_OOM)}")
+        timeout = self.step_timeout
+        if timeout is not None and not 0 < timeout < 1e6:
+            raise UsageError(f"--step-timeout is {timeout}; seconds above 0 are wanted")
+
+
+def natural(flag: str, value: int, least: int) -> None:
+    """Refuse a value below the least, in one line."""
+    if value < least:
+        raise UsageError(f"{flag} is {value}; at least {least} is wanted")

@@ -1,0 +1,47 @@
+"""What a run is put together from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from musebench.core.audit import Audit
+from musebench.core.plan import Limits
+from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
+from musebench.models.source import Model
+from musebench.report.schema import Choices, MemoryBound, Reference
+from musebench.workload.build import Built
+from musebench.workload.workload import Workload
+
+
+@dataclass
+class Parts:
+    """What a run is put together from; `built.requests` may be changed before the first step."""
+
+    workload: Workload
+    built: Built
+    model: Model
+    backend: Backend
+    pool: Pool
+    executor: Executor
+    limits: Limits
+    bounds: PoolBounds
+    choices: Choices
+    costs: dict[str, float]
+    snapshots: dict[str, MemorySnapshot]
+    bound: MemoryBound
+    audit: Audit | None
+    reference: Reference | None = None
+
+    def close(self) -> str | None:
+        """Close everything; what does not close costs no report. The first such thing as text."""
+        trouble = None
+        for what, close in (
+            ("executor", self.executor.close),
+            ("storage", self.backend.storage().close),
+            ("backend", self.backend.close),
+        ):
+            try:
+                close()
+            except Exception as error:  # a device that is broken says so at every call
+                trouble = trouble or f"the {what} could not be closed: {type(error).__name__}: {error}"
+        return trouble
