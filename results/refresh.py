@@ -4,7 +4,14 @@ A document marks them by comments:
 
     <!-- output: musebench COMMAND -->      what stands between is the command's output, indented by four
     <!-- end -->
+    <!-- output: musebench COMMAND; only throughput, pool -->
+                                            its first lines, and of its tables those with these headings
+    <!-- example: CONDITIONS -->            what stands between was printed once and cannot be made again here
+    <!-- end -->
     <!-- picture: musebench COMMAND -->     the command writes its pictures where `--out` says
+
+`musebench matrix` keeps its reports in a folder that is thrown away: only simulated runs, which are the same
+everywhere, may stand in one; what was timed is shown from committed reports.
 
 `python results/refresh.py` makes all of them; with `--check` nothing is written, and it exits with 1 when
 something in a document is not what its command makes.
@@ -27,9 +34,20 @@ from musebench.cli import root
 from musebench.plugin import discovery
 
 TOP = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "results/README.md", "results/baselines/h200/README.md")
+DOCUMENTS = (
+    "README.md",
+    "results/README.md",
+    "results/baselines/cpu/README.md",
+    "results/baselines/h200/README.md",
+    "workloads/README.md",
+)
 
-OUTPUT = re.compile(r"(<!-- output: (musebench [^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+OUTPUT = re.compile(
+    r"(<!-- output: (musebench [^\n]*?)(?:; only ([^\n]*?))? -->\n)(.*?)(<!-- end -->)", re.DOTALL
+)
+UNCOMMITTED = re.compile(r"^warning: code with uncommitted changes[^\n]*\n\n?", re.MULTILINE)
+"""True of whoever is at work on the documents, and of no number in them."""
+
 PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
 
 
@@ -40,11 +58,17 @@ def output(command: str) -> str:
         RuntimeError: it failed.
     """
     words = [word for text in shlex.split(command)[1:] for word in _expanded(text)]
-    with chdir(TOP), mock.patch.object(discovery, "installed", list):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chdir(TOP),
+        mock.patch.object(discovery, "installed", list),
+    ):
+        if words[0] == "matrix":
+            words += ["--out", folder, "--no-progress"]
         result = CliRunner().invoke(root, words, catch_exceptions=False)
     if result.exit_code:
         raise RuntimeError(f"{command} ended with {result.exit_code}: {result.output}")
-    return result.stdout
+    return UNCOMMITTED.sub("", result.stdout)
 
 
 def documents() -> Iterator[tuple[Path, str, str]]:
@@ -92,9 +116,23 @@ def refresh() -> None:
 
 
 def _renewed(match: re.Match[str]) -> str:
-    start, command, _, end = match.groups()
-    lines = output(command).rstrip("\n").split("\n")
+    start, command, only, _, end = match.groups()
+    printed = output(command).rstrip("\n")
+    lines = (printed if only is None else _only(printed, only.split(", "))).split("\n")
     return start + "".join(f"    {line}".rstrip() + "\n" for line in lines) + end
+
+
+def _only(printed: str, headings: list[str]) -> str:
+    """Its first paragraph, and the tables whose first column has one of the headings.
+
+    Raises:
+        RuntimeError: a heading that no table has.
+    """
+    first, *paragraphs = printed.split("\n\n")
+    found = {paragraph.split("|")[1].strip(): paragraph for paragraph in paragraphs if paragraph[0] == "|"}
+    if missing := [heading for heading in headings if heading not in found]:
+        raise RuntimeError(f"no table of {', '.join(missing)}; there are {', '.join(found)}")
+    return "\n\n".join([first, *(found[heading] for heading in headings)])
 
 
 def _expanded(word: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables and pictures in the documents are what their commands make of the committed reports."""
+"""Tables and pictures in the documents are what their commands make of reports and simulated runs."""
 
 from __future__ import annotations
 
@@ -74,3 +74,61 @@ def test_a_picture_that_is_missing_or_changed_is_found(tmp_path, monkeypatch):
 def test_a_command_that_fails_is_no_output():
     with pytest.raises(RuntimeError, match="ended with 2"):
         refresh.output("musebench list nothing")
+
+
+TIED = re.compile(r"<!-- (?:output|example|made by make\.py): [^\n]+ -->\n.*?<!-- end[^\n]*-->", re.DOTALL)
+EXAMPLE = re.compile(r"<!-- example: [^\n]+ -->\n(.*?)<!-- end -->", re.DOTALL)
+MEASURED = re.compile(
+    r"\b\d[\d,.]* (?:ms|s|µs|us|MiB|GiB|KiB|%|mJ)(?! \()|(?:^|\| )\d{1,3}(?:,\d{3})+ \||\|\s+\d+\.\d+ \|"
+)
+
+
+def untied_rows(text):
+    """Rows of tables with measured values in them that neither a command nor a script makes."""
+    left = TIED.sub("", text)
+    return [line for line in left.splitlines() if line.lstrip().startswith("|") and MEASURED.search(line)]
+
+
+LOGS = {"results/baselines/h200/README.md": "| change | expected | measured |"}
+"""Documents with one table by hand, which says of itself that it is a log, and its heading."""
+
+
+@pytest.mark.parametrize("name", refresh.DOCUMENTS)
+def test_every_table_of_measured_values_is_made_by_a_command(name):
+    text = (TOP / name).read_text()
+    if name in LOGS:
+        assert "This is a log" in text
+        start = text.index(LOGS[name])
+        text = text[:start] + text[text.index("\n\n", start) :]
+    if name == "workloads/README.md":  # of keys with their units: no value in it was measured
+        assert "musebench run --workload" in text
+        return
+    assert untied_rows(text) == []
+
+
+def test_a_table_by_hand_is_found_and_one_that_a_command_makes_is_not():
+    table = "| executor | TTFT |\n| --- | --- |\n| eager | 2.119 s |\n"
+    assert untied_rows(table) == ["| eager | 2.119 s |"]
+    assert untied_rows(f"<!-- output: musebench list -->\n{table}<!-- end -->\n") == []
+    assert untied_rows("| key | meaning |\n| --- | --- |\n| rate | requests a second |\n") == []
+
+
+def test_only_three_outputs_are_examples_that_cannot_be_made_again():
+    found = [shown for name in refresh.DOCUMENTS for shown in EXAMPLE.findall((TOP / name).read_text())]
+    assert len(found) == 3
+    assert all(shown.startswith("    ") for shown in found)
+
+
+def test_some_tables_of_an_output_are_those_with_the_named_headings(tmp_path, monkeypatch):
+    report = TOP / "results" / "baselines" / "cpu" / "capitals.json.gz"
+    monkeypatch.setattr(refresh, "TOP", tmp_path)
+    monkeypatch.setattr(refresh, "DOCUMENTS", ("one.md",))
+    document = tmp_path / "one.md"
+    document.write_text(f"<!-- output: musebench report {report}; only pool, throughput -->\n<!-- end -->\n")
+    refresh.refresh()
+    made = document.read_text()
+    assert made.index("VALID") < made.index("| pool ") < made.index("| throughput ")
+    assert "| latency" not in made
+    document.write_text(f"<!-- output: musebench report {report}; only poool -->\n<!-- end -->\n")
+    with pytest.raises(RuntimeError, match="no table of poool; there are throughput, latency"):
+        refresh.refresh()

@@ -42,6 +42,7 @@ MOST_COLUMNS = 6
     metavar="METRIC,...",
     help="One line a group, with these columns, the best marked. Without it: for more than 6 groups.",
 )
+@click.option("--values", is_flag=True, help="With --columns: values alone, as a matrix shows them.")
 @click.option(
     "--fail-if",
     "fail_ifs",
@@ -62,6 +63,7 @@ def command(
     filters: tuple[str, ...],
     sort: str | None,
     columns: str | None,
+    values: bool,
     fail_ifs: tuple[str, ...],
     form: str,
 ) -> None:
@@ -99,6 +101,8 @@ def command(
         metric(sort)
     if require_baseline and baseline is None:
         raise UsageError("--require-baseline needs --baseline REPORT")
+    if values and columns is None:
+        raise UsageError("--values needs --columns: without it a table shows changes against its baseline")
     paths, base_path = list(reports), None
     if baseline is not None:
         base_path = _baseline_path(baseline, paths)
@@ -124,7 +128,7 @@ def command(
     if metrics is None and len(chosen) > MOST_COLUMNS and form not in DATA_FORMATS:
         metrics = [metric(name) for name in COLUMNS]
     if metrics is not None:
-        click.echo(rank(comparison, metrics, chosen, with_remarks=True).show(form))
+        click.echo(rank(comparison, metrics, chosen, with_remarks=not values).show(form))
     else:
         click.echo(comparison.only(chosen).show(form))
     for outcome in outcomes:
