@@ -9,16 +9,19 @@ import numpy as np
 
 CHUNK = 1 << 16
 
+NARROW = (np.int8, np.int16, np.int32, np.int64)
+
 
 class Column(Sequence[Any]):
-    """Over a numpy array without NaN; gives Python's own numbers. Slices are lists."""
+    """Over a numpy array without NaN, whole numbers in as few bytes as they need; gives Python's own numbers.
+    Slices are lists, and as an array whole numbers are int64."""
 
     __slots__ = ("array",)
 
     array: np.ndarray
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+        self.array = _narrow(array) if array.dtype.kind == "i" else array
 
     def __len__(self) -> int:
         return len(self.array)
@@ -32,6 +35,8 @@ class Column(Sequence[Any]):
             yield from self[start : start + CHUNK]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if dtype is None and self.array.dtype.kind == "i":
+            dtype = np.int64  # sums of narrow ones would overflow
         return np.array(self.array, dtype) if copy else np.asarray(self.array, dtype)
 
     def __eq__(self, other: object) -> bool:
@@ -45,13 +50,13 @@ class Column(Sequence[Any]):
         return repr(self.array.tolist())
 
     def at(self, places: np.ndarray) -> np.ndarray:
-        """The values at these places."""
+        """The values at these places, float64 or int64."""
         made: np.ndarray = self.array[places]
-        return made
+        return made.astype(np.int64) if made.dtype.kind == "i" else made
 
     def falls(self) -> np.ndarray:
         """Places whose value is below the one before, ascending, int64."""
-        return np.flatnonzero(np.diff(self.array) < 0) + 1
+        return np.flatnonzero(self.array[1:] < self.array[:-1]) + 1
 
     def bounds(self) -> tuple[Any, Any]:
         """The lowest and the highest value; of a column that has one."""
@@ -63,6 +68,14 @@ class Column(Sequence[Any]):
             repr(self[start : start + CHUNK])[1:-1].replace(", ", ",") for start in range(0, len(self), CHUNK)
         )
         return f"[{','.join(parts)}]"
+
+
+def _narrow(array: np.ndarray) -> np.ndarray:
+    if not len(array):
+        return array
+    low, high = array.min(), array.max()
+    fits = (kind for kind in NARROW if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    return array.astype(next(fits), copy=False)
 
 
 class Runs(Column):

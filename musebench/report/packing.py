@@ -132,7 +132,7 @@ def _whole(values: Any) -> np.ndarray:
     if isinstance(values, dict):
         values = unpack(values)
     if isinstance(values, Column):
-        array = values.array
+        array = np.asarray(values)
     elif isinstance(values, list) and set(map(type, values)) <= {int}:
         if values and not (min(values) > -(2**62) and max(values) < 2**62):
             raise Unpackable("has packed runs beyond 62 bits")
