@@ -17,11 +17,17 @@ from musebench.report.verdict import Verdict
 
 
 def one_token_at(seconds, **changed):
-    """A report of one request that took so long, in one step."""
+    """A run of one request that took so long, in one step: it passes every check."""
     row = request(
         "x", first_token_seconds=seconds, last_token_seconds=seconds, finish_seconds=seconds, **changed
     )
-    return RunData(requests(row, token_steps=[0]), steps([seconds]), pool())
+    step = steps([seconds], decode_tokens=[0], prefill_tokens=[4])
+    return RunData(requests(row, token_steps=[0]), step, one_step_pool())
+
+
+def one_step_pool(**changed):
+    """What a step of four cells leaves of a pool of eight rows, scratch among them."""
+    return pool(**({"bytes": 8 * 1024, "most_in_use": 4} | changed))
 
 
 def conditions(**changed):
@@ -70,8 +76,8 @@ warning: code with uncommitted changes: eager
 | forwards          |         1 |               1 (=) |
 | padded tokens     |         0 |               0 (=) |
 | preemptions       |         0 |               0 (=) |
-| pool bytes        | 16.00 KiB |       16.00 KiB (=) |
-| most cells in use |        12 |              12 (=) |
+| pool bytes        |  8.00 KiB |        8.00 KiB (=) |
+| most cells in use |         4 |               4 (=) |
 | growths           |         0 |               0 (=) |
 | bytes copied      |       0 B |             0 B (=) |
 | memory            | 68.41 KiB |       68.41 KiB (=) |

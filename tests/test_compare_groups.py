@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from report_examples import pool, report
-from test_compare import one_token_at
+from report_examples import report
+from test_compare import one_step_pool, one_token_at
 
 from musebench.cli import root
 from musebench.core.errors import UsageError
@@ -38,7 +38,7 @@ def made(seconds=0.1, executor="graph", pool_name="geometric", virtual=False, gr
         PLAIN.conditions, clock="virtual" if virtual else "host", **{"repeats": 1, **changed}
     )
     run = one_token_at(seconds)
-    run = dataclasses.replace(run, pool=pool(preemptions=growths, bytes=16384 + growths))
+    run = dataclasses.replace(run, pool=one_step_pool(preemptions=growths, bytes=8192 + growths))
     return report(run, choices=choices, conditions=conditions)
 
 
@@ -140,7 +140,7 @@ def test_counts_and_bytes_are_compared_to_the_last_one():
 
 def test_a_count_that_varies_within_a_group_says_from_where_to_where():
     comparison = compared([made()] * 3, [made(growths=0), made(growths=2), made(growths=2)])
-    assert cell(comparison, "pool bytes", "b") == "varies: 16,384 to 16,386"
+    assert cell(comparison, "pool bytes", "b") == "varies: 8,192 to 8,194"
 
 
 def test_times_on_a_virtual_clock_are_exact():

@@ -68,8 +68,8 @@ def made(commit, seconds, day, growths=0, **changed):
             request("x", first_token_seconds=seconds, last_token_seconds=seconds, finish_seconds=seconds),
             token_steps=[0],
         ),
-        steps([seconds]),
-        pool(refusals=growths),
+        steps([seconds], decode_tokens=[0], prefill_tokens=[4]),
+        pool(bytes=8 * 1024, most_in_use=4, refusals=growths),
     )
     conditions = dataclasses.replace(report().conditions, commit=commit, **changed)
     return report(

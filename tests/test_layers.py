@@ -32,10 +32,11 @@ ALLOWED_NEIGHBOURS = {
     ("backends", "models.source"),
     ("workload", "models.source"),
     ("backends", "measure.memory"),
+    ("models", "measure.memory"),
     ("backends", "measure.nvml"),
 }
 """Part and module: the types of an opened model, which hold no code of a model source, and the readers of
-memory, which a backend asks about its own device."""
+memory, which a backend asks about its own device and a load about its own peak."""
 
 TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")

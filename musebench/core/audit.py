@@ -119,6 +119,11 @@ class AuditedExecutor:
     def execute(self, batch: StepBatch) -> StepOutput:
         return self._audit.executed(batch, self.inner)
 
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes for the report, where the executor has any to tell of."""
+        made: Mapping[str, int] = getattr(self.inner, "sizes", dict)()
+        return made
+
     def counters(self) -> Mapping[str, int | float]:
         return self.inner.counters()
 

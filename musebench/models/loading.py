@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from musebench.core.errors import InputError, UnsupportedError
 from musebench.core.facts import ModelFacts
+from musebench.measure.memory import host_peak, host_resident, reset_host_peak
 
 
 class LoadMeter:
@@ -24,7 +24,13 @@ class LoadMeter:
     def __init__(self, device: str) -> None:
         self.seconds: dict[str, float] = {}
         self._device = device
-        self._before = self._now()
+        # A process that was larger once would hide a smaller peak: it starts again where the kernel lets us.
+        resident = host_resident() if reset_host_peak() else None
+        self._before = self._now() if resident is None or self._on_cuda else resident
+
+    @property
+    def _on_cuda(self) -> bool:
+        return self._device.startswith("cuda")
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -38,11 +44,11 @@ class LoadMeter:
         return max(self._now() - self._before, 0)
 
     def _now(self) -> int:
-        if self._device.startswith("cuda"):
+        if self._on_cuda:
             import torch
 
             return int(torch.cuda.max_memory_allocated(self._device)) if torch.cuda.is_initialized() else 0
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return host_peak() or 0
 
 
 def torch_dtype(dtype: str) -> Any:
