@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,18 @@ class TorchBackend:
         return 0 if program is None else program.table.nbytes + program.last_token.nbytes
 
     def memory(self) -> MemorySnapshot:
-        return self._device.memory()
+        """The device's; rows that are mapped beside torch's allocator are added to what it says."""
+        made, storage = self._device.memory(), self._storage
+        now, most = storage.outside_bytes, storage.most_outside_bytes
+        if not most or made.allocated is None or made.reserved is None or made.peak is None:
+            return made
+        return replace(
+            made,
+            allocated=made.allocated + now,
+            reserved=made.reserved + now,
+            peak=made.peak + most,
+            mapped=now,
+        )
 
     @property
     def memory_reasons(self) -> Mapping[str, str]:
@@ -292,6 +304,7 @@ class TorchBackend:
 
     def reset_peak(self) -> None:
         self._device.reset_peak()
+        self._storage.reset_peak()
 
     def conditions(self) -> Mapping[str, Any]:
         return {

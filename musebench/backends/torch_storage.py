@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence as Ordered
 
 import torch
-from torch import Tensor
 
 from musebench.backends.probe import LayerShape
 from musebench.backends.torch_device import TorchDevice
+from musebench.backends.torch_rows import Buffers, MovingRows, RowBuffers, StandingRows, buffer_shapes
 from musebench.core.errors import OutOfMemory
 from musebench.core.protocols import Resize
+from musebench.core.spans import SpanSource, check_reservation
 
-
-@dataclass(frozen=True, slots=True)
-class Buffers:
-    """Keys [rows, Hk, D] and values [rows, Hk, Dv] of every layer."""
-
-    keys: tuple[Tensor, ...] = ()
-    values: tuple[Tensor, ...] = ()
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.keys + self.values
-
-    @property
-    def bytes(self) -> int:
-        """From the tensors' own sizes, their whole allocation."""
-        return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors)
+__all__ = ["Buffers", "TorchStorage"]
 
 
 class TorchStorage:
-    """See `musebench.core.protocols.Storage`.
+    """See `musebench.core.protocols.Storage`, and `musebench.core.spans.GrowsInPlace`.
 
     `generation` counts the times that addresses have changed: a graph captured at another one must not run.
     With `poison`, scratch and fresh rows hold NaN, which nobody may read.
@@ -40,10 +26,16 @@ class TorchStorage:
     def __init__(self, layers: tuple[LayerShape, ...], device: TorchDevice, poison: bool = False) -> None:
         self.layers = layers
         self.device = device
-        self.buffers = Buffers()
         self.generation = 0
+        self._shapes = buffer_shapes(layers)
+        self._where: RowBuffers = MovingRows(self._shapes, device)
         self._rows = 0
         self._poison = poison
+        self._most_outside = 0
+
+    @property
+    def buffers(self) -> Buffers:
+        return self._where.buffers
 
     @property
     def rows(self) -> int:
@@ -51,24 +43,61 @@ class TorchStorage:
 
     @property
     def bytes(self) -> int:
-        return self.buffers.bytes
+        return self._where.bytes
 
     @property
     def cell_bytes(self) -> int:
         """Keys and values of one token over all layers."""
-        return sum(
-            layer.kv_heads * (layer.key_dim + layer.value_dim) * layer.dtype.itemsize for layer in self.layers
-        )
+        return sum(shape.row_bytes for shape in self._shapes)
 
     def free_bytes(self) -> int | None:
         return self.device.free_bytes()
 
+    # -- rows that stay where they are ----------------------------------------------------------------
+
+    def reserve(self, rows: int, source: SpanSource) -> None:
+        """See `musebench.core.spans.GrowsInPlace`."""
+        standing = isinstance(self._where, StandingRows)
+        check_reservation(rows, standing or self._rows > 0, [shape.row_bytes for shape in self._shapes])
+        with self.device.active():
+            memory = source.open(str(self.device.device))
+            self._where = StandingRows(self._shapes, self.device, memory, rows)
+
+    def bytes_for(self, rows: int) -> int:
+        where = self._where
+        return where.granules.bytes_for(rows) if isinstance(where, StandingRows) else rows * self.cell_bytes
+
+    def rows_within(self, rows: int) -> int:
+        where = self._where
+        return where.granules.rows_within(rows) if isinstance(where, StandingRows) else rows
+
+    @property
+    def slack_bytes(self) -> int:
+        where = self._where
+        return where.granules.slack_bytes if isinstance(where, StandingRows) else 0
+
+    @property
+    def outside_bytes(self) -> int:
+        """Bytes of rows that torch's allocator does not know of."""
+        return self._where.outside_bytes
+
+    @property
+    def most_outside_bytes(self) -> int:
+        """The most of `outside_bytes` since `reset_peak`."""
+        return self._most_outside
+
+    def reset_peak(self) -> None:
+        self._most_outside = self.outside_bytes
+
+    # -- rows -----------------------------------------------------------------------------------------
+
     def resize(self, rows: int, live: int) -> Resize:
-        """Move to buffers of `rows` rows, keeping rows 0..`live` - 1; the same `rows` moves nothing.
+        """Have `rows` rows, keeping rows 0..`live` - 1: in new buffers, or in place after `reserve`. The same
+        `rows` changes nothing.
 
         Raises:
-            OutOfMemory: the new buffers do not fit beside the old ones.
-            ValueError: `live` exceeds the old or the new rows.
+            OutOfMemory: the rows do not fit, new ones beside old ones where they move.
+            ValueError: `live` exceeds the old or the new rows, or `rows` what is reserved.
         Either way rows, addresses and contents are as before.
         """
         if not 0 <= live <= min(rows, self._rows):
@@ -77,63 +106,51 @@ class TorchStorage:
             return Resize(moved=False)
         self._refuse_beyond_free(rows)
         with self.device.active():
-            stopwatch = self.device.stopwatch()
-            fresh = self._moved(rows, live)
-            stopwatch.stop()
+            done = self._where.resize(rows, live)
+            self._rows = rows
+            self.generation += done.moved
+            self._most_outside = max(self._most_outside, self.outside_bytes)
             if self._poison:
-                for new in fresh.tensors:
-                    new[live:].fill_(torch.nan)
-                    new[:1].fill_(torch.nan)
-        # Steps and captured graphs that were launched may still read the old rows.
-        self.device.settle()
-        copied = sum(new[:live].nbytes for new in fresh.tensors)
-        peak = fresh.bytes + self.buffers.bytes
-        self.buffers, self._rows = fresh, rows
-        self.generation += 1
-        return Resize(True, copied, peak, stopwatch.seconds())
+                for tensor in self.buffers.tensors:
+                    tensor[live:].fill_(torch.nan)
+                    tensor[:1].fill_(torch.nan)
+        return done
+
+    def move(self, runs: Ordered[tuple[int, int, int]]) -> int:
+        """Copy rows inside the storage in stream order, one run (source, target, count) after the other; a
+        run may overlap its own target. Returns the bytes copied.
+
+        Raises:
+            ValueError: a run that leaves the rows, or touches scratch; nothing was copied.
+        """
+        for source, target, count in runs:
+            if min(source, target) < 1 or count < 0 or max(source, target) + count > self._rows:
+                raise ValueError(f"{count} rows from {source} to {target} of {self._rows} cannot be copied")
+        copied = 0
+        with self.device.active():
+            for tensor in self.buffers.tensors:
+                for source, target, count in runs:
+                    rows = tensor[source : source + count]
+                    apart = abs(source - target) >= count
+                    tensor[target : target + count].copy_(rows if apart else rows.clone())
+                    copied += rows.nbytes
+        return copied
 
     def close(self) -> None:
-        """Let the buffers go, after their last use; safe to call twice."""
+        """Let the buffers go, after their last use; safe to call twice. Addresses are given back too."""
         if self._rows:
             self.device.settle()
-            self.buffers, self._rows = Buffers(), 0
             self.generation += 1
+        with self.device.active():
+            self._where.close()
+        self._where, self._rows = MovingRows(self._shapes, self.device), 0
 
     def _refuse_beyond_free(self, rows: int) -> None:
         """A CPU's allocator promises more than there is; the kernel ends the process at the first touch."""
-        needed, free = rows * self.cell_bytes, self.free_bytes()
-        if self.device.device.type == "cpu" and free is not None and needed > free:
+        free = self.free_bytes()
+        if self.device.device.type != "cpu" or free is None:
+            return
+        held = self.bytes if isinstance(self._where, StandingRows) else 0
+        needed = self.bytes_for(rows) - held
+        if needed > free:
             raise OutOfMemory(needed, free, f"{rows:,} rows")
-
-    def _moved(self, rows: int, live: int) -> Buffers:
-        """New buffers with the old ones' first `live` rows. A buffer is copied as soon as it is there: on a
-        GPU the next one is allocated while that copy runs. What was made is let go when one does not fit."""
-        old = self.buffers
-        return Buffers(
-            tuple(
-                self._copied(rows, live, layer.kv_heads, layer.key_dim, layer.dtype, old.keys, index)
-                for index, layer in enumerate(self.layers)
-            ),
-            tuple(
-                self._copied(rows, live, layer.kv_heads, layer.value_dim, layer.dtype, old.values, index)
-                for index, layer in enumerate(self.layers)
-            ),
-        )
-
-    def _copied(
-        self,
-        rows: int,
-        live: int,
-        heads: int,
-        size: int,
-        dtype: torch.dtype,
-        old: tuple[Tensor, ...],
-        index: int,
-    ) -> Tensor:
-        try:
-            new = torch.empty(rows, heads, size, dtype=dtype, device=self.device.device)
-        except RuntimeError as error:  # torch.OutOfMemoryError, and what the CPU's allocator raises
-            raise OutOfMemory(rows * self.cell_bytes, self.free_bytes(), f"{rows:,} rows") from error
-        if live:
-            new[:live].copy_(old[index][:live])
-        return new

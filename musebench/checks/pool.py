@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from musebench.checks.options import PoolOptions
 from musebench.checks.verdicts import Judge, runs
+from musebench.core.protocols import RowRule
 from musebench.report.bound import activation_bytes
 from musebench.report.schema import COMPLETE, Report, RunData
 from musebench.report.table import pretty
@@ -126,13 +127,19 @@ def _bytes(judge: Judge, where: str, run: RunData) -> Verdict:
     pool, growths = run.pool, run.pool.growths
     sizes = [(rows, held) for rows, held in zip(growths.rows, growths.bytes, strict=True)]
     sizes.append((final_rows(run), pool.bytes))
-    wrong = [f"{held:,} bytes for {rows:,} rows" for rows, held in sizes if held != rows * pool.cell_bytes]
+    slack = pool.slack_bytes
+    wrong = [
+        f"{held:,} bytes for {rows:,} rows"
+        for rows, held in sizes
+        if not 0 <= held - rows * pool.cell_bytes <= slack
+    ]
+    granules = f"; + at most {slack:,} bytes of granules that are not full" if slack else ""
     return judge.held(
         f"bytes = rows x bytes per cell{where}",
         not wrong,
         f"{pool.bytes:,} bytes" if not wrong else wrong[-1],
         f"{final_rows(run):,} x {pool.cell_bytes:,} = {final_rows(run) * pool.cell_bytes:,} bytes",
-        f"of the tensors' own sizes; at the end and after each of {len(growths):,} growths",
+        f"of the buffers' own sizes; at the end and after each of {len(growths):,} growths{granules}",
     )
 
 
@@ -151,6 +158,8 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData) -> list[Verd
                 f"{sessions:,} sessions x {context:,} tokens",
             )
         ]
+    if pool.row_rule is not None:
+        return [_stated(judge, where, run, pool.row_rule)]
     if pool.policy != "geometric":
         return [judge.missing(f"rows under the policy{where}", f"no rule is known for {pool.policy!r}")]
     steps = run.steps
@@ -180,6 +189,21 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData) -> list[Verd
     else:
         made.append(judge.held(what, rows < whole, f"{rows:,} rows", f"fewer than {whole:,}", product))
     return made
+
+
+def _stated(judge: Judge, where: str, run: RunData, rule: RowRule) -> Verdict:
+    """The rows against what the policy promised."""
+    rows, pool, steps = final_rows(run) - 1, run.pool, run.steps
+    widest = max(d + p for d, p in zip(steps.decode_tokens, steps.prefill_tokens, strict=True))
+    most = rule.most(pool.most_in_use + widest)
+    return judge.held(
+        f"{pool.policy} rows{where}",
+        rows <= most,
+        f"{rows:,} rows",
+        f"{most:,}",
+        f"max({rule.start:,} rows, {rule.factor:g} x ({pool.most_in_use:,} most cells in use + {widest:,} "
+        f"tokens of the widest step)) + {rule.slack:,} rows of slack",
+    )
 
 
 def _cells_left(judge: Judge, where: str, report: Report, run: RunData) -> Verdict:

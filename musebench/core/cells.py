@@ -34,6 +34,18 @@ class Cells:
         self.owners = np.concatenate([self.owners, np.zeros(rows - self.rows, np.int32)])
         self.rows = rows
 
+    def shrink(self, rows: int) -> None:
+        """Drop the cells from `rows` + 1 on, which are free.
+
+        Raises:
+            ValueError: one of them is owned; nothing has changed.
+        """
+        if self.owners[rows + 1 :].any():
+            raise ValueError(f"a cell above {rows:,} is owned")
+        self.owners = self.owners[: rows + 1].copy()
+        self.rows = rows
+        self._lowest = min(self._lowest, rows + 1)
+
     def lowest(self, count: int) -> np.ndarray:
         """The `count` lowest free cells in ascending order, int32; there must be as many.
 

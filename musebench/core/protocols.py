@@ -7,6 +7,7 @@ tensor; an executor never sees a request. The engine alone moves state forward.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
@@ -83,7 +84,8 @@ class MemorySnapshot:
     """Bytes on the device, three numbers kept apart; None where a source has nothing to say.
 
     `allocated`, `reserved` and `peak` are torch's allocator's (on the CPU: None), `device_used` and
-    `process_used` NVML's, `host_resident` and `host_peak` the process's resident set.
+    `process_used` NVML's, `host_resident` and `host_peak` the process's resident set. `mapped` are rows that
+    a storage has mapped beside the allocator (musebench.core.spans), counted in its three; None: none ever.
     """
 
     allocated: int | None = None
@@ -93,6 +95,7 @@ class MemorySnapshot:
     process_used: int | None = None
     host_resident: int | None = None
     host_peak: int | None = None
+    mapped: int | None = None
 
 
 class Backend(Protocol):
@@ -200,6 +203,19 @@ class Executor(Protocol):
     def counters(self) -> Mapping[str, int | float]: ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowRule:
+    """What a pool policy promises about its rows: at most max(`start`, `factor` x the most cells that were
+    needed at once) + `slack`, and never more than its capacity. A pool states it as its `row_rule`."""
+
+    factor: float = 1.0
+    start: int = 0
+    slack: int = 0
+
+    def most(self, needed: int) -> int:
+        return max(self.start, math.ceil(self.factor * needed)) + self.slack
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,25 +52,30 @@ def memory_bound(
     """Weights + rows under the policy + growth + workspace + graphs + activations, in bytes.
 
     `cells_needed` are the requests', `graphs` how many the executor may capture (0: none). A pool that does
-    not say how many rows it may come to (`most_rows`, `passing_rows`) is taken at its capacity.
+    not say how many rows it may come to (`most_rows`, `passing_rows`) is taken at its capacity; one whose
+    rows take memory in granules says how many bytes they hold (`bytes_for`).
     """
     cells = min(most_cells(cells_needed, bounds.max_sessions), pool.capacity)
     rows = _asked(pool, "most_rows", cells)
     passing = _asked(pool, "passing_rows", cells)
+    held = (rows + 1) * cell_bytes
+    in_granules = getattr(pool, "bytes_for", None)
+    granules = 0 if in_granules is None else in_granules(rows + 1) - held
     forward = activation_bytes(facts, limits.most_tokens, min(limits.most_sequences, limits.most_tokens))
     widest = min(limits.most_sequences, limits.most_tokens)
     captured = SPARE * activation_bytes(facts, widest, widest) + graphs * GRAPH_BYTES if graphs else 0
     return MemoryBound(
         weights=facts.weight_bytes,
-        rows=(rows + 1) * cell_bytes,
+        rows=held + granules,
         growth=(passing + 1) * cell_bytes if passing else 0,
         workspace=workspace,
         graphs=captured,
         activations=SPARE * forward + LIBRARY_BYTES,
         sums={
             "weights": f"{facts.parameters:,} parameters x {facts.element_bytes} bytes",
-            "rows": f"({rows:,} rows under {pool.name!r} + scratch) x {cell_bytes:,} bytes; the requests "
-            f"need at most {cells:,} cells",
+            "rows": f"({rows:,} rows under {pool.name!r} + scratch) x {cell_bytes:,} bytes"
+            + (f" + {granules:,} bytes of granules that are not full" if granules else "")
+            + f"; the requests need at most {cells:,} cells",
             "growth": f"({passing:,} old rows + scratch) x {cell_bytes:,} bytes"
             if passing else "never grows",
             "workspace": "the cell table and the last tokens, their own sizes",

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from musebench.core.plan import Limits
+from musebench.core.protocols import RowRule
 from musebench.core.request import FinishReason
 from musebench.report.codec import Mismatch
 from musebench.report.column import Column, bounds_of
@@ -208,6 +209,8 @@ class PoolData:
     `start_rows` are the rows when the run started (0: nothing was allocated yet; a pool keeps what it grew
     in warm-up), `bytes` the storage's own size at the end. The first of `growths` after 0 rows is the first
     allocation, not a growth. `refusals` counts reservations refused, `counters` are the policy's own.
+    `slack_bytes` is what a storage that takes memory in granules may hold beyond rows x `cell_bytes`;
+    `row_rule` what the policy promises about its rows, None where it says nothing.
     """
 
     policy: str
@@ -220,6 +223,8 @@ class PoolData:
     preemptions: int = 0
     growths: GrowthColumns = GrowthColumns()
     counters: dict[str, Any] = field(default_factory=dict)
+    slack_bytes: int = 0
+    row_rule: RowRule | None = None
 
 
 @dataclass(frozen=True)

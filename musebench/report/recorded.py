@@ -186,6 +186,8 @@ def _pool_data(engine: Engine, storage: Storage, start_rows: int) -> PoolData:
             peak_bytes=[growth.resize.peak_bytes for growth in growths],
         ),
         counters=dict(pool.counters()),
+        slack_bytes=getattr(storage, "slack_bytes", 0),
+        row_rule=getattr(pool, "row_rule", None),
     )
 
 

@@ -55,7 +55,9 @@ class SimulatedBackend:
         self._latest_seconds = 0.0
         self._launching = functools.cache(self.costs.launch_seconds)  # of a program: always the same
         self._token = model.facts.vocab  # one past the last id: no request can stop at it
-        self._storage = SimulatedStorage(self.device.cell_bytes, self._room, self.costs, self.timeline)
+        self._storage = SimulatedStorage(
+            self.device.cell_bytes, self._room, self.costs, self.timeline, 2 * model.facts.layers
+        )
 
     # -- memory ---------------------------------------------------------------------------------------
 

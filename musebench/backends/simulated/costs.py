@@ -15,7 +15,7 @@ from musebench.backends.simulated.attended import Attended, decode_cells_over, w
 from musebench.backends.simulated.kernels import BANDWIDTH, COMPUTE, LAUNCH, Kernel
 from musebench.backends.simulated.operations import PROGRAMS, ModelWork, Operation
 from musebench.backends.simulated.profile import Profile
-from musebench.backends.simulated.shape import StepShape
+from musebench.backends.simulated.shape import MoveSeconds, StepShape
 from musebench.backends.simulated.weights import weight_format
 from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.facts import DTYPE_BYTES, ModelFacts
@@ -175,6 +175,13 @@ class ModelCosts:
         profile = self.profile
         moving = profile.copy_seconds + 2.0 * copied_bytes / (profile.bandwidth * profile.copy_share)
         return max(moving, 2 * self.facts.layers * profile.launch.eager_seconds)
+
+    def move_seconds(self, copied_bytes: int, runs: int) -> MoveSeconds:
+        """See `musebench.backends.simulated.shape.Costs`: a launch for each run of each layer's two buffers;
+        the device reads and writes what is copied, as in a growth."""
+        profile = self.profile
+        launching = 2 * self.facts.layers * runs * profile.launch.eager_seconds
+        return MoveSeconds(launching, 2.0 * copied_bytes / (profile.bandwidth * profile.copy_share))
 
     def graph_bytes(self, sequences: int) -> int:
         """Device bytes of the graphs' pool: what the largest graph's forward needs; the others share it."""

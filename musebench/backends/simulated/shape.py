@@ -86,6 +86,14 @@ class OutlinedShape(StepShape):
         return Attended(decode_cells, prefills, prefill_cells, pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class MoveSeconds:
+    """Of a copy inside the storage: on the host until all is launched, and on the device."""
+
+    launching: float
+    copying: float
+
+
 class Costs(Protocol):
     """Seconds of one model on one device, pure functions of shapes. Every step has a host term."""
 
@@ -111,6 +119,9 @@ class Costs(Protocol):
 
     def copy_seconds(self, copied_bytes: int) -> float:
         """Seconds that a growth's copy of live rows takes, its allocation included."""
+
+    def move_seconds(self, copied_bytes: int, runs: int) -> MoveSeconds:
+        """Copying rows inside the storage, in `runs` runs of neighbours."""
 
     def graph_bytes(self, sequences: int) -> int:
         """Device bytes of the graphs' pool for a ladder up to that many sequences."""
