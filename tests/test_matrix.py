@@ -171,6 +171,21 @@ def test_every_end_without_a_report_has_its_reason(tmp_path, end, reason, imposs
     assert one.failure == Failure(reason, impossible)
 
 
+def test_what_is_under_way_elsewhere_is_still_to_come(tmp_path):
+    class TwoAtATime(Fake):
+        def launch(self, launches, timeout_seconds, held):
+            flying = []
+            for one in super().launch(launches, timeout_seconds, held):
+                flying.append(one)
+                if len(flying) == 2:
+                    yield flying.pop(0)
+            yield from flying
+
+    left = []
+    drive(matrix_of(), Folder(tmp_path), TwoAtATime(), 0, None, lambda finished: left.append(finished.left))
+    assert left == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
 def test_a_run_that_says_it_is_done_and_left_no_report_is_a_crash(tmp_path):
     class Liar(Fake):
         def launch(self, launches, timeout_seconds, held):

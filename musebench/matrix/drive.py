@@ -59,6 +59,7 @@ def drive(
     waiting = missing_tasks(matrix, folder)
     by_name = {task.name: task for task in waiting}
     given_up: set[Cell] = set()
+    under_way: set[str] = set()
 
     def launches() -> Iterator[Launch]:
         while waiting:
@@ -66,17 +67,19 @@ def drive(
             if task.cell in given_up:
                 continue
             folder.note_start(task)
+            under_way.add(task.name)
             report = folder.report(task)
             arguments = (*task.arguments, "--out", str(report), "--no-progress", "--format", "json")
             yield Launch(task.name, arguments, report)
 
     for ended in launcher.launch(launches(), timeout_seconds, held):
         task = by_name[ended.launch.name]
+        under_way.discard(task.name)
         failure = _failure(ended, timeout_seconds)
         if failure is not None:
             given_up.add(task.cell)
             folder.keep_failure(task, failure)
-        left = sum(one.cell not in given_up for one in waiting)
+        left = len(under_way) + sum(one.cell not in given_up for one in waiting)
         on_finished(Finished(task, ended.seconds, left, failure))
 
 
