@@ -157,8 +157,9 @@ def register_commands(register: Register) -> None:
         ("matrix", "Run every combination of choices, a process each, into one table."),
         ("check", "Hold reports to every check, with the sums shown."),
         ("accept", "Three runs of a model and the checks that they must pass."),
+        ("new-plugin", "Make a plugin package to start from, with tests and a README."),
     ):
-        register(name, f"musebench.cli.{name}:command", summary=summary)
+        register(name, f"musebench.cli.{name.replace('-', '_')}:command", summary=summary)
 
 
 @hookimpl
