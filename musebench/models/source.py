@@ -42,6 +42,19 @@ class Model:
     program: Path | None = None
 
 
+@dataclass(frozen=True)
+class RemoteModel:
+    """A model that somebody else runs: what is known of it here. `vocab` 0 and `tokenizer` None: not known;
+    workloads that need them say so."""
+
+    name: str
+    source: str
+    dtype: str = "unknown"
+    tokenizer: Tokenizer | None = None
+    vocab: int = 0
+    stop_tokens: tuple[int, ...] = ()
+
+
 class ModelSource(Protocol):
     """Opens one kind of `--model` text."""
 

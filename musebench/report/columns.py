@@ -76,7 +76,11 @@ class RequestColumns(Columns):
 
     Flat over all generated tokens, request after request (`generated_tokens` cuts them), or None where they
     were not kept: `token_ids`; `token_steps`, the row in `StepColumns` of the step that made the token;
-    `margins`, the difference of the two largest logits.
+    `margins`, the difference of the two largest logits; `token_seconds`, when the token was known to the host
+    (of engines that do not tell their steps; None for a token of which nobody knows).
+
+    `chunks`, of the same engines: in how many pieces a request's output came. Where there are fewer than
+    tokens, its times are those of pieces.
 
     `pauses`, a list a request (None where nobody was preempted, and in reports older than it): seconds at
     which it was preempted, admitted again, preempted again, and so on; of odd length when it ended while it
@@ -84,8 +88,8 @@ class RequestColumns(Columns):
     cells (None where it had none, and in reports older than it).
     """
 
-    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
-    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens")
+    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins", "token_seconds")
+    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens", "chunks")
 
     id: list[str]
     session: list[int | None]
@@ -110,6 +114,8 @@ class RequestColumns(Columns):
     margins: list[float | None] | None = None
     pauses: list[list[float]] | None = None
     reused_tokens: list[int] | None = None
+    token_seconds: list[float | None] | None = None
+    chunks: list[int] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -235,11 +241,14 @@ class RunData:
 
     `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says, and `audit`
     what musebench.core.audit counted over it, `left_in_use` the cells that were still owned at its end; all
-    None in reports from before they were kept, and in virtual time `wall_seconds` is None."""
+    None in reports from before they were kept, and in virtual time `wall_seconds` is None.
+
+    `pool` is None where a whole engine served (musebench.core.peer), which tells neither pool nor steps:
+    `steps` then have no row, which says nothing of how many there were (`told_steps`)."""
 
     requests: RequestColumns
     steps: StepColumns
-    pool: PoolData
+    pool: PoolData | None
     energy_joules: float | None = None
     energy_reason: str | None = None
     counters: dict[str, Any] = field(default_factory=dict)
@@ -248,6 +257,11 @@ class RunData:
     wall_seconds: float | None = None
     audit: dict[str, int] | None = None
     left_in_use: int | None = None
+
+    @property
+    def told_steps(self) -> bool:
+        """Whether the engine told its steps: with no row there was none."""
+        return self.pool is not None
 
     def __post_init__(self) -> None:
         made = self.requests.token_steps

@@ -10,9 +10,9 @@ Span
     counted requests over that span; with several runs, sums over the sum of the spans. A span of 0 (a clock
     that read the same twice) gives no rate.
 Latencies of one request (all from the clock of its run)
-    TTFT = first token - arrival. TPOT = (last token - first token) / (tokens - 1), None for one token. ITL =
-    the gaps between one token and the next, each token at the end of the step that made it, so that tokens of
-    one step lie 0 apart. E2E = finish - arrival. Wait = first admission - arrival.
+    TTFT = first token - arrival. TPOT = (last token - first token) / (tokens - 1), None for one token, and for
+    several that came in one piece. ITL = the gaps between one token and the next, each token at the end of
+    the step that made it, so that tokens of one step lie 0 apart. E2E = finish - arrival. Wait = first admission - arrival.
 Percentiles
     Over the samples of all runs together, linear between the two nearest (numpy's default).
 """
@@ -94,15 +94,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Sums over the steps of all runs; the two times are None unless every step has one. `reused_tokens` were
-    in no step: the pool had their cells."""
+    """Sums over the steps of all runs; the two times are None unless every step has one, and all are where
+    an engine did not tell its steps. `reused_tokens` were in no step: the pool had their cells."""
 
-    steps: int
-    decode_tokens: int
-    prefill_tokens: int
-    reused_tokens: int
-    padded_tokens: int
-    forwards: int
+    steps: int | None
+    decode_tokens: int | None
+    prefill_tokens: int | None
+    reused_tokens: int | None
+    padded_tokens: int | None
+    forwards: int | None
     programs: dict[str, int]
     device_seconds: float | None
     host_seconds: float | None
@@ -186,13 +186,15 @@ def tpot(run: RunData) -> list[float]:
     first = _counted(requests, requests.first_token_seconds)
     last = _counted(requests, requests.last_token_seconds)
     several = made > 1
+    if requests.chunks is not None:  # what came in one piece says nothing of its tokens
+        several &= _counted(requests, requests.chunks) > 1
     return _known((last[several] - first[several]) / (made[several] - 1))
 
 
 def itl(run: RunData) -> Samples:
-    """All gaps of all counted requests; empty where the steps of the tokens were not kept."""
+    """All gaps of all counted requests; empty where neither steps nor times of the tokens were kept."""
     requests = run.requests
-    if not requests.token_steps:
+    if not requests.token_steps and not requests.token_seconds:
         return []
     ends = np.asarray(run.steps.end, np.float64)
     made = np.asarray(requests.generated_tokens, np.int64)
@@ -200,10 +202,14 @@ def itl(run: RunData) -> Samples:
     counts[requests.counted] = True
     if isinstance(requests.token_steps, Runs):
         return _gaps_of_runs(ends, requests.token_steps, np.cumsum(made), counts)
-    times = ends[np.asarray(requests.token_steps, np.int64)]
+    if requests.token_steps:
+        times = ends[np.asarray(requests.token_steps, np.int64)]
+    else:
+        times = np.array(requests.token_seconds, np.float64)  # None becomes NaN
     owners = np.repeat(np.arange(len(made)), made)
     within = (owners[1:] == owners[:-1]) & counts[owners[1:]]
     gaps = np.diff(times)[within]
+    gaps = gaps[~np.isnan(gaps)]
     return gaps if len(gaps) else []
 
 
@@ -306,6 +312,8 @@ def outcome(report: Report) -> Outcome:
 
 
 def step_totals(report: Report) -> StepTotals:
+    if not all(run.told_steps for run in report.runs):
+        return StepTotals(None, None, None, None, None, None, {}, None, None)
     every = [run.steps for run in report.runs]
     programs: Counter[str] = Counter()
     for steps in every:
@@ -324,10 +332,10 @@ def step_totals(report: Report) -> StepTotals:
 
 
 def pool_totals(report: Report) -> PoolTotals | None:
-    """None for a report without a run."""
-    if not report.runs:
+    """None for a report without a run, and where an engine did not tell its pool."""
+    pools = [run.pool for run in report.runs if run.pool is not None]
+    if not pools or len(pools) < len(report.runs):
         return None
-    pools = [run.pool for run in report.runs]
     growths = [pool.growths for pool in pools]
     peaks = [peak for growth in growths for peak in growth.peak_bytes]
     return PoolTotals(

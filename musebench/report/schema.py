@@ -101,15 +101,33 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """What was chosen; `device` is the text of `--device`, `limits` what the run was held to."""
+    """What was chosen; `device` is the text of `--device`, `limits` what the run was held to.
+
+    `engine` None is musebench's own. A whole engine (musebench.core.peer) brings its own executor, pool and
+    scheduler, which are then None, as are limits that it does not take.
+    """
 
     device: str
     backend: Choice
-    executor: Choice
-    pool: Choice
-    scheduler: Choice
-    limits: Limits
-    bounds: PoolBounds
+    executor: Choice | None
+    pool: Choice | None
+    scheduler: Choice | None
+    limits: Limits | None
+    bounds: PoolBounds | None
+    engine: Choice | None = None
+
+    @property
+    def launched_by(self) -> str:
+        """The executor's name, or that of the whole engine: what stands in a table's row for it."""
+        launcher = self.engine or self.executor
+        return "-" if launcher is None else launcher.name
+
+    def named(self) -> dict[str, str]:
+        """The names of what was chosen, by kind."""
+        if self.engine is not None:
+            return {"engine": self.engine.name}
+        kinds = {"executor": self.executor, "pool": self.pool, "scheduler": self.scheduler}
+        return {kind: choice.name for kind, choice in kinds.items() if choice is not None}
 
 
 @dataclass(frozen=True)
