@@ -94,7 +94,10 @@ def _run(arguments: Sequence[str], dtype: str | None, path: Path) -> str | None:
 
 def _longer_than_a_forward(report: Report) -> Verdict:
     longest = report.runs[0].requests.prompt_tokens[-1] if report.runs else 0
-    most = report.choices.limits.most_prefill
+    limits = report.choices.limits
+    if limits is None:
+        raise UsageError("a whole engine states no most tokens of a forward, which acceptance goes by")
+    most = limits.most_prefill
     valid = longest > most
     reason = "" if valid else f"the last prompt has {longest:,} tokens, and a forward takes {most:,}"
     return Verdict(

@@ -106,7 +106,9 @@ def find_capacity(
 
 def gave_out(report: Report) -> str:
     """What the requests of a simulated run waited for: cells, sessions, or what bounds its mean step."""
-    steps, limits = report.runs[-1].steps, report.choices.limits
+    steps, limits, bounds = report.runs[-1].steps, report.choices.limits, report.choices.bounds
+    if limits is None or bounds is None:
+        raise UsageError("a whole engine states no limits that its requests could wait for")
     start, end = np.array(steps.start), np.array(steps.end)
     sequences, waiting = np.array(steps.sequences), np.array(steps.waiting)
     tokens = np.array(steps.decode_tokens) + np.array(steps.prefill_tokens)
@@ -114,7 +116,7 @@ def gave_out(report: Report) -> str:
     blocked = (waiting > 0) & left & (tokens < limits.most_tokens)
     span = np.diff(start, append=end[-1])
     total = float(span.sum())
-    full = sequences >= min(limits.most_sequences, report.choices.bounds.max_sessions)
+    full = sequences >= min(limits.most_sequences, bounds.max_sessions)
     if total > 0 and float(span[blocked & ~full].sum()) > BLOCKED_SHARE * total:
         return "cells"
     if total > 0 and float(span[blocked & full].sum()) > BLOCKED_SHARE * total:

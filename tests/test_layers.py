@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 LAYERS = (
     ("cli",),
     ("pytest_plugin",),
-    ("capacity", "gate", "neighbours", "accept"),
+    ("capacity", "gate", "neighbours", "accept", "peers"),
     ("run", "matrix", "export"),
     ("keeping", "testing", "checks"),
     ("report",),

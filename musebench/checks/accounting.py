@@ -63,6 +63,8 @@ def _output_tokens(judge: Judge, report: Report) -> Verdict:
 
 def _prompt_tokens(judge: Judge, where: str, run: RunData, complete: bool) -> Verdict:
     requests, steps = run.requests, run.steps
+    if not run.told_steps:
+        return judge.missing(f"prompt tokens{where}", "the engine does not tell its steps")
     computed = total_of(steps.prefill_tokens)
     served = [
         row
@@ -87,7 +89,8 @@ def _prompt_tokens(judge: Judge, where: str, run: RunData, complete: bool) -> Ve
 def _durations(judge: Judge, where: str, run: RunData) -> list[Verdict]:
     steps = run.steps
     if not len(steps):
-        return [judge.missing(f"durations{where}", "there is no step")]
+        why = "there is no step" if run.told_steps else "the engine does not tell its steps"
+        return [judge.missing(f"durations{where}", why)]
     starts, ends = np.asarray(steps.start, np.float64), np.asarray(steps.end, np.float64)
     span = float(ends.max() - starts.min())
     slack = TIME_TOLERANCE * len(steps)

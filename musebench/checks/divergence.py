@@ -143,7 +143,10 @@ def parting(one: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 def same_shapes(one: RunData, other: RunData) -> bool:
-    """Whether both ran the same steps: as many tokens, padding, sequences and forwards in each."""
+    """Whether both ran the same steps: as many tokens, padding, sequences and forwards in each. Steps that an
+    engine did not tell are the same as nobody's."""
+    if not (one.told_steps and other.told_steps):
+        return False
     names = ("decode_tokens", "prefill_tokens", "padded_tokens", "sequences", "forwards")
     return all(list(getattr(one.steps, name)) == list(getattr(other.steps, name)) for name in names)
 
@@ -155,7 +158,7 @@ def same_arithmetic(one: Report, other: Report) -> bool:
     def facts(report: Report) -> tuple[object, ...]:
         conditions = report.conditions
         versions = {name: conditions.versions.get(name) for name in ("torch", "transformers", "triton")}
-        executor = report.choices.executor.name
+        executor = report.choices.launched_by
         code = "the model's own" if executor in LAUNCH_ONLY else executor
         return conditions.device, sorted(versions.items()), conditions.backend.get("kernels"), code
 

@@ -10,7 +10,7 @@ from musebench.checks.options import PoolOptions
 from musebench.checks.verdicts import Judge, runs
 from musebench.core.protocols import RowRule
 from musebench.report.bound import activation_bytes
-from musebench.report.schema import COMPLETE, Report, RunData
+from musebench.report.schema import COMPLETE, PoolData, Report, RunData
 from musebench.report.table import pretty
 from musebench.report.verdict import Verdict
 
@@ -28,11 +28,15 @@ class PoolCheck:
         judge = Judge("pool", report.id)
         made: list[Verdict] = []
         for where, run in runs(report):
-            if not len(run.steps):
-                made.append(judge.missing(f"pool{where}", "there is no step"))
+            pool = run.pool
+            if pool is None or not len(run.steps):
+                why = (
+                    "there is no step" if pool is not None else "the engine tells neither steps nor its pool"
+                )
+                made.append(judge.missing(f"pool{where}", why))
                 continue
-            made += [_room(judge, where, run), _bytes(judge, where, run)]
-            made += _policy(judge, where, report, run)
+            made += [_room(judge, where, run, pool), _bytes(judge, where, run, pool)]
+            made += _policy(judge, where, report, run, pool)
             made.append(_cells_left(judge, where, report, run))
         made.append(self._generation(judge, report))
         made += self._left(judge, report)
@@ -44,6 +48,9 @@ class PoolCheck:
         opened, peak = (report.memory.snapshots.get(phase) for phase in ("opened", "peak"))
         if opened is None or peak is None or not report.runs:
             return judge.missing(what, "memory when opened, or its peak, is not in the report")
+        pools = [run.pool for run in report.runs if run.pool is not None]
+        if not pools:
+            return judge.missing(what, "the engine does not tell its pool")
         if peak.peak is not None and opened.allocated is not None:
             added, source = peak.peak - opened.allocated, "torch's allocator"
             sums = f"peak {peak.peak:,} - {opened.allocated:,} opened"
@@ -53,25 +60,25 @@ class PoolCheck:
             sums = f"peak {peak.host_peak:,} - {opened.host_resident:,} opened"
         else:
             return judge.missing(what, "no source counts it")
-        passing = [peak for run in report.runs for peak in run.pool.growths.peak_bytes]
-        pool = max([*passing, *(run.pool.bytes for run in report.runs)])
+        passing = [peak for pool in pools for peak in pool.growths.peak_bytes]
+        most = max([*passing, *(pool.bytes for pool in pools)])
         graphs, allowance = report.memory.computed.graphs or 0, self.options.activation_allowance
         smallest = ""
-        if report.conditions.model.facts is not None:
-            limits = report.choices.limits
+        limits = report.choices.limits
+        if report.conditions.model.facts is not None and limits is not None:
             rows = min(limits.most_sequences, limits.most_tokens)
             least = activation_bytes(report.conditions.model.facts, limits.most_tokens, rows)
             smallest = (
                 f"; the smallest honest allowance is {pretty(least, 'bytes')}: {limits.most_tokens:,} tokens "
                 f"x a layer's widths + {rows:,} rows of logits"
             )
-        bound = pool + graphs + allowance
+        bound = most + graphs + allowance
         return judge.held(
             what,
             added <= bound,
             pretty(added, "bytes"),
             pretty(bound, "bytes"),
-            f"{source}: {sums}; bound: pool with its passing peak {pool:,} + graphs {graphs:,} + activations "
+            f"{source}: {sums}; bound: pool with its passing peak {most:,} + graphs {graphs:,} + activations "
             f"{allowance:,}{smallest}",
         )
 
@@ -105,28 +112,28 @@ class PoolCheck:
         return made
 
 
-def final_rows(run: RunData) -> int:
+def final_rows(run: RunData, pool: PoolData) -> int:
     """The rows at the run's end, scratch included."""
-    if len(run.pool.growths):
-        return max(run.pool.growths.rows[-1], run.steps.rows[-1])
-    return run.steps.rows[-1] or run.pool.start_rows
+    if len(pool.growths):
+        return max(pool.growths.rows[-1], run.steps.rows[-1])
+    return run.steps.rows[-1] or pool.start_rows
 
 
-def _room(judge: Judge, where: str, run: RunData) -> Verdict:
-    rows = final_rows(run) - 1
+def _room(judge: Judge, where: str, run: RunData, pool: PoolData) -> Verdict:
+    rows = final_rows(run, pool) - 1
     return judge.held(
         f"rows hold the cells{where}",
-        rows >= run.pool.most_in_use,
+        rows >= pool.most_in_use,
         f"{rows:,} rows",
-        f"at least {run.pool.most_in_use:,}",
+        f"at least {pool.most_in_use:,}",
         "rows without scratch; most cells in use",
     )
 
 
-def _bytes(judge: Judge, where: str, run: RunData) -> Verdict:
-    pool, growths = run.pool, run.pool.growths
+def _bytes(judge: Judge, where: str, run: RunData, pool: PoolData) -> Verdict:
+    growths, final = pool.growths, final_rows(run, pool)
     sizes = [(rows, held) for rows, held in zip(growths.rows, growths.bytes, strict=True)]
-    sizes.append((final_rows(run), pool.bytes))
+    sizes.append((final, pool.bytes))
     slack = pool.slack_bytes
     wrong = [
         f"{held:,} bytes for {rows:,} rows"
@@ -138,14 +145,18 @@ def _bytes(judge: Judge, where: str, run: RunData) -> Verdict:
         f"bytes = rows x bytes per cell{where}",
         not wrong,
         f"{pool.bytes:,} bytes" if not wrong else wrong[-1],
-        f"{final_rows(run):,} x {pool.cell_bytes:,} = {final_rows(run) * pool.cell_bytes:,} bytes",
+        f"{final:,} x {pool.cell_bytes:,} = {final * pool.cell_bytes:,} bytes",
         f"of the buffers' own sizes; at the end and after each of {len(growths):,} growths{granules}",
     )
 
 
-def _policy(judge: Judge, where: str, report: Report, run: RunData) -> list[Verdict]:
-    rows, pool = final_rows(run) - 1, run.pool
-    options, bounds = report.choices.pool.options, report.choices.bounds
+def _policy(judge: Judge, where: str, report: Report, run: RunData, pool: PoolData) -> list[Verdict]:
+    rows, choice, bounds = final_rows(run, pool) - 1, report.choices.pool, report.choices.bounds
+    if choice is None or bounds is None:
+        return [
+            judge.missing(f"rows under the policy{where}", "the report does not name the policy's options")
+        ]
+    options = choice.options
     if pool.policy == "fixed":
         sessions = min(options.get("sessions") or bounds.max_sessions, bounds.max_sessions)
         context = options.get("context") or bounds.max_context

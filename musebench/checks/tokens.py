@@ -46,7 +46,7 @@ class TokensCheck:
         return workload, weights, model.dtype, conditions.seed, conditions.clock
 
     def _against(self, first: Report, other: Report) -> Verdict:
-        what = f"same tokens as {first.id} ({first.choices.executor.name})"
+        what = f"same tokens as {first.id} ({first.choices.launched_by})"
         judge = Judge("tokens", other.id)
         one, two = first.runs[0], other.runs[0]
         paired = pair(one, two)

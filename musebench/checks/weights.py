@@ -76,7 +76,9 @@ class WeightsCheck:
         made = []
         for group in groups.values():
             loads = [(report, load) for report in group if (load := load_of(report)) is not None]
-            sessions = {report.choices.bounds.max_sessions for report, _ in loads}
+            sessions = {
+                bounds.max_sessions for report, _ in loads if (bounds := report.choices.bounds) is not None
+            }
             if len(sessions) < 2:
                 continue
             (_, least), (report, most) = (

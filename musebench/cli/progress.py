@@ -20,6 +20,8 @@ def shown(wanted: bool | None) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from musebench.core.service import Service
+
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} requests"),
         TextColumn("{task.fields[rate]}"), TextColumn("{task.fields[cells]}"), TimeElapsedColumn(),
@@ -27,7 +29,18 @@ def shown(wanted: bool | None) -> Iterator[Any]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks: dict[int, Any] = {}
 
+        def served(service: Service, repeat: int) -> None:
+            if repeat not in tasks:
+                name = f"run {repeat}" if repeat else "warm-up"
+                tasks[repeat] = bar.add_task(name, total=len(service.records), rate="", cells="")
+            seconds = service.now()
+            rate = f"{service.output_tokens / seconds:,.0f} tokens/s" if seconds > 0 else ""
+            bar.update(tasks[repeat], completed=service.ended_requests, rate=rate)
+
         def callback(engine: Any, repeat: int) -> None:
+            if isinstance(engine, Service):
+                served(engine, repeat)
+                return
             recorder = engine.recorder
             done = len(recorder.steps)
             if done % EVERY and not engine.idle:

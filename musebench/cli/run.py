@@ -10,6 +10,7 @@ import click
 
 from musebench.cli.format import format_option
 from musebench.cli.load import Load, load_options
+from musebench.cli.peers import refuse_step_options
 from musebench.cli.plugins import pass_registry
 from musebench.plugin.registry import Registry, parse_settings
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or sim:PROFILE.")
 @click.option("--dtype", help="float32, bfloat16 or float16. Without it: float32 on a CPU, else bfloat16.")
+@click.option(
+    "--engine",
+    default="musebench",
+    show_default=True,
+    help="A whole engine, which brings its own executor, pool and scheduler.",
+)
 @click.option("--executor", default="eager", show_default=True, help="How a step is launched.")
 @click.option(
     "--pool", default="geometric", show_default=True, help="How many rows there are, and when they grow."
@@ -137,6 +144,7 @@ def command(
     bound: bool,
     check: bool,
     form: str,
+    engine: str,
     workload: str | None,
     slo: tuple[str, ...],
     explain_step: bool,
@@ -162,6 +170,8 @@ def command(
     from musebench.cli.keeping import FileKeeper
     from musebench.cli.progress import shown
     from musebench.core.errors import UsageError
+    from musebench.core.peer import BUILT_IN
+    from musebench.peers import run_peer
     from musebench.report import files, tables
     from musebench.report.bound import bound_table
     from musebench.report.slo import parse as parse_slo
@@ -187,6 +197,8 @@ def command(
     options = RunOptions(
         load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
     )
+    if engine != BUILT_IN:
+        refuse_step_options(context, engine)
     checks = [component.make({}) for component in registry.components("check")]
     profile = Profile(profile_steps) if profiled else None
 
@@ -210,7 +222,10 @@ def command(
 
     keeper = FileKeeper(out, journal, finish)
     with shown(progress) as callback, keeper:
-        report = run(options, registry, callback, keeper, profile, say_bound if bound else None)
+        if engine == BUILT_IN:
+            report = run(options, registry, callback, keeper, profile, say_bound if bound else None)
+        else:
+            report = run_peer(engine, options, registry, callback)
     context.exit(keeper.end(report))
 
 

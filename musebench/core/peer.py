@@ -1,8 +1,8 @@
 """Whole engines: requests in, records out.
 
-A peer brings its own scheduler, pool and executor; musebench hands it requests as they arrive, and keeps what
-it says became of them (`musebench.core.service.Service`). Steps, cells and rows are its own business: a report
-holds none of them.
+A peer brings its own scheduler, pool and executor; musebench hands it requests as they arrive, and keeps
+what it says became of them (`musebench.core.service.Service`). Steps, cells and rows are its own business: a
+report holds none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The requests of one run on their way through a peer: who has arrived, and what became of each.
 
-A peer asks `due` who has arrived, and tells `started`, `tokens` (or `chunk`) and `ended` of each request. Every
-method may be called from any thread.
+A peer asks `due` who has arrived, and tells `started`, `tokens` (or `chunk`) and `ended` of each request.
+Every method may be called from any thread.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ class Served:
         known = [count for count in counts if count is not None]
         if len(known) < len(counts) or sum(known) != made:
             return [None] * made
-        return [
-            second
-            for second, count in zip(self.chunk_seconds, known, strict=True)
-            for _ in range(count)
-        ]
+        return [second for second, count in zip(self.chunk_seconds, known, strict=True) for _ in range(count)]
 
 
 class Service:
@@ -211,4 +207,3 @@ class Service:
                 f"the engine speaks of request {request_id!r}, which ended ({served.finish_reason.value})"
             )
         return served
-

@@ -74,6 +74,14 @@ def register_backends(register: Register) -> None:
 
 
 @hookimpl
+def register_engines(register: Register) -> None:
+    register(
+        "musebench", "musebench.core.engine:Engine",
+        summary="musebench's own, of an executor, a pool and a scheduler",
+    )  # fmt: skip
+
+
+@hookimpl
 def register_models(register: Register) -> None:
     for name, module, source, summary in (
         (

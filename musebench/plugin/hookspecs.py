@@ -86,6 +86,17 @@ def register_backends(register: Register) -> None:
 
 
 @hookspec
+def register_engines(register: Register) -> None:
+    """Register whole engines for `--engine`: they bring their own scheduler, pool and executor, take requests
+    and tell what became of them.
+
+    `factory(options, setting: musebench.core.peer.PeerSetting)` -> `musebench.core.peer.Peer`, which also
+    says which attributes the factory has. A report of one holds no steps and no pool; checks that need them
+    are not judged.
+    """
+
+
+@hookspec
 def register_models(register: Register) -> None:
     """Register model sources, asked in order of name for a `--model` text.
 
@@ -139,6 +150,7 @@ KINDS: dict[str, str] = {
     "pool": "register_pools",
     "scheduler": "register_schedulers",
     "backend": "register_backends",
+    "engine": "register_engines",
     "model": "register_models",
     "workload": "register_workloads",
     "trace": "register_trace_formats",

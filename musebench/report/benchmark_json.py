@@ -39,9 +39,7 @@ def extra_info(reports: Sequence[Report]) -> dict[str, Any]:
     choices = reports[0].choices
     return {
         **{key: value for key, value in numbers.items() if value is not None},
-        "executor": choices.executor.name,
-        "pool": choices.pool.name,
-        "scheduler": choices.scheduler.name,
+        **choices.named(),
         "device": choices.device,
         REPORTS: [base64.b64encode(gzip.compress(files.dumps(one), mtime=0)).decode() for one in reports],
     }
@@ -52,7 +50,7 @@ def name_of(report: Report) -> str:
     choices, conditions = report.choices, report.conditions
     parts = (
         conditions.model.name, conditions.model.dtype, choices.device,
-        choices.executor.name, choices.pool.name, choices.scheduler.name,
+        *choices.named().values(),
     )  # fmt: skip
     return f"{conditions.workload.name}[{'-'.join(parts)}]"
 

@@ -278,17 +278,21 @@ def _choice_rows(reports: Sequence[Report]) -> list[Row]:
     """Device and components by name; then limits, bounds and options, those that differ only."""
     rows = [Row("device", "", tuple(report.choices.device for report in reports))]
     kinds = ("executor", "pool", "scheduler")
-    rows += [Row(kind, "", tuple(getattr(report.choices, kind).name for report in reports)) for kind in kinds]
+    named = [report.choices.named() for report in reports]
+    shown_kinds = ("engine", *kinds) if any("engine" in one for one in named) else kinds
+    rows += [Row(kind, "", tuple(one.get(kind) for one in named)) for kind in shown_kinds]
     every = []
     for report in reports:
         choices: dict[str, Any] = {}
-        for kind in ("backend", *kinds):
-            choice: Choice = getattr(report.choices, kind)
+        for kind in ("backend", "engine", *kinds):
+            choice: Choice | None = getattr(report.choices, kind)
+            if choice is None:
+                continue
             if choice.version is not None:
                 choices[f"{kind} package"] = f"{choice.package} {choice.version}"
             choices |= {f"{kind}.{name}": value for name, value in choice.options.items()}
         for kind in ("limits", "bounds"):
-            values = encode(getattr(report.choices, kind))
+            values = encode(getattr(report.choices, kind)) or {}
             choices |= {f"{kind}.{name}": value for name, value in values.items()}
         every.append(choices)
     for name in dict.fromkeys(name for choices in every for name in choices):

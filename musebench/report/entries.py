@@ -50,9 +50,7 @@ def facts(report: Report) -> dict[str, str]:
         "device": conditions.device + virtual,
         "model": f"{conditions.model.name} in {conditions.model.dtype}",
         "workload": f"workload {conditions.workload.name}",
-        "executor": f"executor {choices.executor.name}",
-        "pool": f"pool {choices.pool.name}",
-        "scheduler": f"scheduler {choices.scheduler.name}",
+        **{kind: f"{kind} {name}" for kind, name in choices.named().items()},
         **versions,
         "commit": commit,
     }

@@ -64,7 +64,7 @@ def _other_work(report: Report, baseline: Report) -> Iterator[str]:
         ("device", report.choices.device, baseline.choices.device),
         *(
             (kind, _chosen(report, kind), _chosen(baseline, kind))
-            for kind in ("executor", "pool", "scheduler")
+            for kind in ("engine", "executor", "pool", "scheduler")
         ),
     ):
         if new != old:
@@ -73,7 +73,7 @@ def _other_work(report: Report, baseline: Report) -> Iterator[str]:
 
 def _chosen(report: Report, kind: str) -> tuple[str, dict[str, Any]]:
     choice = getattr(report.choices, kind)
-    return choice.name, choice.options
+    return ("none", {}) if choice is None else (choice.name, choice.options)
 
 
 def _totals(report: Report, baseline: Report) -> Iterator[str]:
@@ -98,8 +98,8 @@ def _facts(report: Report) -> dict[str, Any]:
     made = {f"memory.computed.{name}": value for name, value in computed.items()}
     made |= {f"costs.counters.{name}": value for name, value in _whole(report.costs.counters, virtual)}
     made |= {"status": report.status, "message": report.message, "runs": len(report.runs)}
-    made |= {f"limits.{name}": value for name, value in encode(report.choices.limits).items()}
-    made |= {f"bounds.{name}": value for name, value in encode(report.choices.bounds).items()}
+    made |= {f"limits.{name}": value for name, value in (encode(report.choices.limits) or {}).items()}
+    made |= {f"bounds.{name}": value for name, value in (encode(report.choices.bounds) or {}).items()}
     for index, run in enumerate(report.runs):
         made |= {f"runs[{index}].{name}": value for name, value in _run_facts(run, virtual)}
     return made
@@ -113,7 +113,7 @@ def _run_facts(run: RunData, virtual: bool) -> Iterator[tuple[str, Any]]:
             yield f"steps.{field.name}", getattr(run.steps, field.name)
     for name, column in run.steps.programs.items():
         yield f"steps.programs.{name}", column
-    for field in dataclasses.fields(run.pool):
+    for field in dataclasses.fields(run.pool) if run.pool is not None else ():
         value = getattr(run.pool, field.name)
         if field.name == "growths":
             for entry in dataclasses.fields(value):

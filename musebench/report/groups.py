@@ -72,15 +72,19 @@ def read_sources(arguments: Sequence[Path]) -> list[Source]:
 def factors(report: Report) -> dict[str, str]:
     """Everything that was chosen and every condition, by name, as text; names as `--set` and tables have."""
     choices, conditions = report.choices, conditions_of(report)
-    made: dict[str, Any] = {kind: getattr(choices, kind).name for kind in KINDS}
+    made: dict[str, Any] = {kind: choices.named().get(kind) for kind in KINDS}
+    # A whole engine stands where an executor does: its name is what a row of a table is called by.
+    made["executor"] = choices.launched_by
     made |= {"device": choices.device, "model": conditions.pop("model source")}
     made |= {"dtype": conditions.pop("model dtype"), "workload": conditions.pop("workload name")}
-    for kind in (*KINDS, "backend"):
-        choice: Choice = getattr(choices, kind)
+    for kind in (*KINDS, "backend", "engine"):
+        choice: Choice | None = getattr(choices, kind)
+        if choice is None:
+            continue
         made |= {f"{kind}.{name}": value for name, value in choice.options.items()}
         made[f"{kind} package"] = f"{choice.package} {choice.version}"
     for kind in ("bounds", "limits"):
-        made |= {f"{kind}.{name}": value for name, value in encode(getattr(choices, kind)).items()}
+        made |= {f"{kind}.{name}": value for name, value in (encode(getattr(choices, kind)) or {}).items()}
     made["device name"] = conditions.pop("device", None)
     made |= {name: value for name, value in conditions.items() if name not in NOT_TOLD_APART}
     return {name: shown(value, "none") for name, value in made.items()}
@@ -214,5 +218,5 @@ def _choice_of(group: Group) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, value)
         for name, value in kept.items()
-        if name in PLAIN or name.partition(".")[0] in (*KINDS, "backend")
+        if name in PLAIN or name.partition(".")[0] in (*KINDS, "backend", "engine")
     )

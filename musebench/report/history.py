@@ -123,7 +123,7 @@ def make_history(
         name
         for source in once
         for name in factors(source.report)
-        if name.partition(".")[0] in (*KINDS, "backend") and "." in name
+        if name.partition(".")[0] in (*KINDS, "backend", "engine") and "." in name
     )
     known = {name for source in once for name in factors(source.report)}
     groups = make_groups(once, by=[name for name in (*ALIKE, *options) if name in known]) if once else []

@@ -43,8 +43,8 @@ class EndedColumns(Columns):
     """Requests that have ended, by their `row` in the head's: what the run added to them, as in
     `RequestColumns`. Their texts are left out: decoding them would cost time inside the run."""
 
-    FLAT: ClassVar[tuple[str, ...]] = RequestColumns.FLAT
-    LATER: ClassVar[tuple[str, ...]] = RequestColumns.LATER
+    FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
+    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens")
 
     row: list[int]
     scheduled_seconds: list[float | None]
@@ -217,7 +217,7 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
         columns["pauses"] = [[] for _ in requests.id]
     if any(entry.requests.reused_tokens is not None for entry in entries):
         columns["reused_tokens"] = [0] * len(requests)
-    made: dict[str, dict[int, list[Any]]] = {name: {} for name in RequestColumns.FLAT}
+    made: dict[str, dict[int, list[Any]]] = {name: {} for name in EndedColumns.FLAT}
     for entry in entries:
         start = 0
         for place, row in enumerate(entry.requests.row):
@@ -228,7 +228,7 @@ def _run(requests: RequestColumns, entries: list[JournalEntry]) -> RunData:
                 if values is not None and column in columns:
                     columns[column][row] = values[place]
             end = start + entry.requests.generated_tokens[place]
-            for flat in RequestColumns.FLAT:
+            for flat in EndedColumns.FLAT:
                 values = getattr(entry.requests, flat)
                 if values is not None:
                     made[flat][row] = values[start:end]

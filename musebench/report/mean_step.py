@@ -41,7 +41,7 @@ def mean_step(report: Report) -> tuple[StepShape, str] | None:
     contexts = np.maximum(np.array(queries, np.int64), context)
     program = max(steps.programs, key=lambda name: sum(steps.programs[name]))
     known = {"graph": "graph", "compiled": "compiled"}.get(program, "eager")
-    if known == "graph" and report.choices.executor.name == "compiled":
+    if known == "graph" and report.choices.launched_by == "compiled":
         known = "compiled graph"
     return StepShape(np.array(queries, np.int64), contexts, len(queries)), known
 

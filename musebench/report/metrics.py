@@ -10,9 +10,10 @@ Span
     counted requests over that span; with several runs, sums over the sum of the spans. A span of 0 (a clock
     that read the same twice) gives no rate.
 Latencies of one request (all from the clock of its run)
-    TTFT = first token - arrival. TPOT = (last token - first token) / (tokens - 1), None for one token, and for
-    several that came in one piece. ITL = the gaps between one token and the next, each token at the end of
-    the step that made it, so that tokens of one step lie 0 apart. E2E = finish - arrival. Wait = first admission - arrival.
+    TTFT = first token - arrival. TPOT = (last token - first token) / (tokens - 1), None for one token, and
+    for several that came in one piece. ITL = the gaps between one token and the next, each token at the end
+    of the step that made it, so that tokens of one step lie 0 apart. E2E = finish - arrival. Wait = first
+    admission - arrival.
 Percentiles
     Over the samples of all runs together, linear between the two nearest (numpy's default).
 """

@@ -223,7 +223,7 @@ def _request_columns(recorder: Recorder, model: Model, margins: bool, counted: b
         expect=expected,
         correct=correct,
         text=texts,
-        prompt_sha256=[_prompt_sha256(sequence.request) for sequence in sequences],
+        prompt_sha256=[prompt_sha256(sequence.request) for sequence in sequences],
         token_ids=[token for tokens in made for token in tokens],
         token_steps=[step for row in steps for step in row],
         margins=gaps,
@@ -284,7 +284,8 @@ def _reused(sequences: list[Sequence]) -> list[int] | None:
     return counts if any(counts) else None
 
 
-def _prompt_sha256(request: Request) -> str | None:
+def prompt_sha256(request: Request) -> str | None:
+    """Over the prompt's ids as little-endian int32; None where nobody reads them."""
     if isinstance(request.prompt, range):  # stands for ids that nobody reads
         return None
     return hashlib.sha256(np.asarray(request.prompt, "<i4").tobytes()).hexdigest()

@@ -102,6 +102,8 @@ def spans(run: RunData) -> Iterator[Span]:
 
 def growths(run: RunData) -> list[Growth]:
     """Every change of the rows; one before the first step falls on 0 s."""
+    if run.pool is None:
+        return []
     grown, made = run.pool.growths, []
     for index, step in enumerate(grown.step):
         made.append(

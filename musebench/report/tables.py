@@ -62,10 +62,10 @@ def headline(report: Report) -> str:
     model = conditions.model
     clock = " in virtual time" if conditions.clock == "virtual" else ""
     state = "" if report.status == COMPLETE else " (incomplete)"
+    chosen = ", ".join(f"{kind} {name}" for kind, name in choices.named().items())
     return (
         f"{report.id}{state}: {model.name} in {model.dtype} on {conditions.device}{clock}, "
-        f"workload {conditions.workload.name}: executor {choices.executor.name}, pool {choices.pool.name}, "
-        f"scheduler {choices.scheduler.name}"
+        f"workload {conditions.workload.name}: {chosen}"
     )
 
 
@@ -117,7 +117,22 @@ def latency(report: Report) -> Table:
         columns,
         tuple(Row(name, "s", _spread(every[name]), speed=True) for name in metrics.LATENCIES),
         counts=frozenset({"samples"}),
+        notes=_pieces(report),
     )
+
+
+def _pieces(report: Report) -> tuple[str, ...]:
+    """That times are those of pieces, where a piece held several tokens."""
+    pieces = tokens = 0
+    for run in report.runs:
+        requests = run.requests
+        if requests.chunks is not None:
+            rows = metrics.counted(requests)
+            pieces += sum(requests.chunks[row] for row in rows)
+            tokens += sum(requests.generated_tokens[row] for row in rows)
+    if pieces >= tokens:
+        return ()
+    return (f"{tokens:,} tokens came in {pieces:,} pieces: TTFT and TPOT are of pieces, not of tokens",)
 
 
 def objectives(report: Report) -> Table:
@@ -146,7 +161,8 @@ def steps(report: Report) -> Table:
     counters: Counter[str] = Counter()
     for run in report.runs:
         counters.update({k: v for k, v in run.counters.items() if isinstance(v, int | float)})
-    real = total.decode_tokens + total.prefill_tokens
+    counter = "executor" if report.choices.engine is None else "engine"
+    real = (total.decode_tokens or 0) + (total.prefill_tokens or 0)
     rows = [
         Row("steps", "count", (total.steps,)),
         Row("decode tokens", "count", (total.decode_tokens,)),
@@ -162,7 +178,7 @@ def steps(report: Report) -> Table:
         Row("device time", "s", (total.device_seconds,), speed=True),
         Row("host time", "s", (total.host_seconds,), speed=True),
         *_shrinks(report),
-        *(Row(f"executor: {name}", "count", (count,)) for name, count in sorted(counters.items())),
+        *(Row(f"{counter}: {name}", "count", (count,)) for name, count in sorted(counters.items())),
     ]
     return Table("steps", ("value",), tuple(rows))
 

@@ -169,7 +169,8 @@ def check_sums(report: Report) -> Iterator[str]:
     """Tokens, forwards, cells and bytes add up."""
     for where, run in _runs(report):
         yield from (where + reason for reason in _token_sums(run))
-        yield from (where + reason for reason in _pool_sums(run.pool, run.steps))
+        if run.pool is not None:
+            yield from (where + reason for reason in _pool_sums(run.pool, run.steps))
 
 
 CHECKS: dict[str, Callable[[Report], Iterator[str]]] = {
@@ -239,6 +240,7 @@ def _suspect_steps(steps: StepColumns) -> list[int]:
 def _token_times(run: RunData) -> Iterator[str]:
     requests, made = run.requests, run.requests.token_steps
     if not made:
+        yield from _told_times(requests)
         return
     rows = column_of(made)
     counts = np.asarray(requests.generated_tokens, np.int64)
@@ -267,12 +269,32 @@ def _token_times(run: RunData) -> Iterator[str]:
         )
 
 
+def _told_times(requests: RequestColumns) -> Iterator[str]:
+    """Of tokens whose times an engine told: in order, between the first and the last."""
+    at = 0
+    for row, (name, count) in enumerate(zip(requests.id, requests.generated_tokens, strict=True)):
+        if requests.token_seconds is None:
+            return
+        mine = [seconds for seconds in requests.token_seconds[at : at + count] if seconds is not None]
+        at += count
+        for before, after in itertools.pairwise(mine):
+            if after < before:
+                yield f"request {name!r}: a token at {after} s comes after one at {before} s"
+                return
+        last = requests.last_token_seconds[row]
+        if mine and last is not None and mine[-1] > last + TIME_TOLERANCE:
+            yield f"request {name!r}: a token at {mine[-1]} s, and its last at {last} s"
+            return
+
+
 def _token_sums(run: RunData) -> Iterator[str]:
     requests, steps = run.requests, run.steps
     for name, made, most in zip(requests.id, requests.generated_tokens, requests.max_new_tokens, strict=True):
         if made > most:
             yield f"request {name!r} made {made:,} tokens of at most {most:,}"
             return
+    if not run.told_steps:
+        return
     made_by_decode = sum(requests.generated_tokens) - sum(made > 0 for made in requests.generated_tokens)
     # The first token after a preemption comes from the prefill that computes the sequence again.
     decode_tokens = total_of(steps.decode_tokens)

@@ -137,7 +137,9 @@ def _steps(report: Report, run: RunData, budget: Budget) -> dict[str, Any]:
     floor = series.floor_seconds(report, run)
     seconds, what = series.step_seconds(run)
     slowest = np.argsort(-seconds, kind="stable")[:10].tolist()
-    places = series.thinned(len(steps), budget.steps, [*run.pool.growths.step, *slowest])
+    places = series.thinned(
+        len(steps), budget.steps, [*(run.pool.growths.step if run.pool is not None else ()), *slowest]
+    )
     columns = {name: _picked(getattr(steps, name), places) for name, _, _ in STEP_COLUMNS}
     return {
         "row": places.tolist(),

@@ -44,7 +44,7 @@ def draw(entries: Sequence[Entry], settings: Settings) -> Figure:
 
 def _panel(axes: Axes, entry: Entry, entries: Sequence[Entry], settings: Settings) -> None:
     run = entry.report.runs[settings.run]
-    if not len(run.steps):
+    if run.pool is None or not len(run.steps):
         axes.set_title(panel_title(entry, entries))
         empty(axes, "no step was made")
         return

@@ -70,7 +70,7 @@ def curves(entries: Sequence[Entry]) -> list[list[tuple[Entry, series.Point]]]:
 def _line(axes: Axes, line: list[tuple[Entry, series.Point]], name: str, place: int) -> None:
     first = line[0][0]
     choices = first.report.choices
-    label = f"{choices.executor.name}, {choices.pool.name}, {choices.scheduler.name}: {len(line)} rates"
+    label = f"{', '.join(choices.named().values())}: {len(line)} rates"
     for at, filled in (("p50", True), ("p99", False)):
         points = []
         for _, point in line:
