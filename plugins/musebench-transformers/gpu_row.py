@@ -2,9 +2,10 @@
 
     python plugins/musebench-transformers/gpu_row.py FOLDER [--device cuda] [--seconds 40] [--tiny]
 
-64 requests of the lengths of `mixed`, random weights of llama-3.2-1b in bfloat16, all at once; the built-in row
-is the `graph` executor. A row that fails says why, and the next one goes on; nothing new starts after the time
-is up, and a thread ends the process 15 seconds later whatever hangs. `--tiny` tries it on a CPU.
+64 requests of the prompts of `mixed` and a quarter of its outputs, random weights of llama-3.2-1b in
+bfloat16, all at once; the built-in row is the `graph` executor. A row that fails says why, and the next one
+goes on; nothing new starts after the time is up, and a thread ends the process 15 seconds later whatever
+hangs. `--tiny` tries it on a CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ ROWS = ("transformers-static", "transformers-batch", "graph")
 
 
 def options_of(row: str, device: str, tiny: bool) -> RunOptions:
-    lengths = {"requests": "4", "prompt_tokens": "9", "output_tokens": "5"} if tiny else {"requests": "64"}
+    lengths = (
+        {"requests": "4", "prompt_tokens": "9", "output_tokens": "5"}
+        if tiny
+        else {"requests": "64", "output_tokens": "{uniform: [32, 256]}"}
+    )
     return RunOptions(
         "mixed",
         "random:smollm2-135m@layers=2" if tiny else "random:llama-3.2-1b",

@@ -39,8 +39,8 @@ def tokens_of(report):
 def tiny(**changed):
     lengths = {
         "requests": "9",
-        "prompt_tokens": "{uniform: {low: 1, high: 40}}",
-        "output_tokens": "{uniform: {low: 1, high: 12}}",
+        "prompt_tokens": "{uniform: [1, 40]}",
+        "output_tokens": "{uniform: [1, 12]}",
     }
     return RunOptions("mixed-small", TINY, settings={"workload": lengths}, **changed)
 
