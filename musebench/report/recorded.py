@@ -159,7 +159,7 @@ def before_the_run(requests: Ordered[Request], model: Model) -> RequestColumns:
         expect=[request.expect for request in requests],
         correct=nothing,
         text=nothing,
-        prompt_sha256=[_prompt_sha256(request) for request in requests],
+        prompt_sha256=[prompt_sha256(request) for request in requests],
         tags=[request.tags for request in requests],
         token_ids=[],
         token_steps=[],

@@ -185,7 +185,7 @@ def steps(report: Report) -> Table:
 
 def _reused(total: metrics.StepTotals) -> list[Row]:
     """What sequences did not have to compute, beside what prefills did; nothing where nothing was reused."""
-    if not total.reused_tokens:
+    if not total.reused_tokens or total.prefill_tokens is None:
         return []
     whole = total.prefill_tokens + total.reused_tokens
     return [
