@@ -170,7 +170,7 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData, pool: PoolDa
             )
         ]
     if pool.row_rule is not None:
-        return [_stated(judge, where, run, pool.row_rule)]
+        return [_stated(judge, where, run, pool, pool.row_rule)]
     if pool.policy != "geometric":
         return [judge.missing(f"rows under the policy{where}", f"no rule is known for {pool.policy!r}")]
     steps = run.steps
@@ -202,9 +202,9 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData, pool: PoolDa
     return made
 
 
-def _stated(judge: Judge, where: str, run: RunData, rule: RowRule) -> Verdict:
+def _stated(judge: Judge, where: str, run: RunData, pool: PoolData, rule: RowRule) -> Verdict:
     """The rows against what the policy promised."""
-    rows, pool, steps = final_rows(run) - 1, run.pool, run.steps
+    rows, steps = final_rows(run, pool) - 1, run.steps
     widest = max(d + p for d, p in zip(steps.decode_tokens, steps.prefill_tokens, strict=True))
     most = rule.most(pool.most_in_use + widest)
     return judge.held(
