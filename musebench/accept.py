@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,32 +43,36 @@ def accept(
     registry: Registry,
     say: Callable[[str], None] = lambda line: None,
     executors: Sequence[str] = (),
+    jobs: int = 1,
 ) -> Accepted:
     """Run, write the reports into `folder`, and check them; `say` gets a line before each run.
 
-    `executors` are those that answer the one prompt beside eager; none named: all that there are.
+    `executors` are those that answer the one prompt beside eager; none named: all that there are. `jobs` runs
+    go side by side: what is checked here are tokens and each process's own memory, never times.
 
     Raises:
         UsageError: the eager run cannot be made, in its own words; or there is no such executor.
     """
-    reports: dict[str, Report] = {}
-    left_out: dict[str, str] = {}
     others = [component.name for component in registry.components("executor")]
     if executors:
         others = [registry.get("executor", name).name for name in executors]
     others = [name for name in dict.fromkeys(others) if name != "eager"]
     plan = [(f"one prompt, {name}", ONE, name) for name in ("eager", *others)]
     plan.append(("five prompts, eager", FIVE, "eager"))
-    for label, workload, executor in plan:
+
+    def made(run: tuple[str, str, str]) -> str | None:
+        label, workload, executor = run
         say(label)
-        path = folder / f"{workload}-{executor}.json"
-        error = _run([workload, "--model", model, "--device", device, "--executor", executor], dtype, path)
-        if error is None:
-            reports[label] = files.read(path)
-        elif executor == "eager":
+        arguments = [workload, "--model", model, "--device", device, "--executor", executor]
+        error = _run(arguments, dtype, _path(folder, run))
+        if error is not None and executor == "eager":
             raise UsageError(f"the run {label!r} cannot be made: {error}")
-        else:
-            left_out[label] = error
+        return error
+
+    with ThreadPoolExecutor(jobs) as threads:
+        errors = dict(zip((label for label, _, _ in plan), threads.map(made, plan), strict=True))
+    reports = {run[0]: files.read(_path(folder, run)) for run in plan if errors[run[0]] is None}
+    left_out = {label: error for label, error in errors.items() if error is not None}
     checks = [
         registry.get("check", name).make({"across_workloads": True} if name == "tokens" else {})
         for name in CHECKS
@@ -76,6 +81,11 @@ def accept(
     verdicts.append(_longer_than_a_forward(reports["five prompts, eager"]))
     verdicts.append(_with_graphs(reports))
     return Accepted(reports, left_out, tuple(verdicts))
+
+
+def _path(folder: Path, run: tuple[str, str, str]) -> Path:
+    _, workload, executor = run
+    return folder / f"{workload}-{executor}.json"
 
 
 def _run(arguments: Sequence[str], dtype: str | None, path: Path) -> str | None:

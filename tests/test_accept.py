@@ -15,7 +15,7 @@ from musebench.report import files
 def accepted(tmp_path_factory):
     """Without `compiled`, whose compilation takes a minute on two cores."""
     folder = tmp_path_factory.mktemp("accept")
-    arguments = ["accept", "--executor", "graph", "--out", str(folder), "--format", "json"]
+    arguments = ["accept", "--executor", "graph", "--jobs", "2", "--out", str(folder), "--format", "json"]
     return CliRunner().invoke(root, arguments), folder
 
 

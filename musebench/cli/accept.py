@@ -28,6 +28,13 @@ from musebench.plugin.registry import Registry
     help="Answers the one prompt beside eager; as often as needed. Without it: all that there are.",
 )
 @click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Runs side by side; nothing is timed here, but each has the model in memory.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for the reports. Without it they are not kept."
 )
 @click.option("--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit's XML too.")
@@ -41,6 +48,7 @@ def command(
     device: str,
     dtype: str | None,
     executors: tuple[str, ...],
+    jobs: int,
     out: Path | None,
     junit: Path | None,
     form: str,
@@ -67,7 +75,7 @@ def command(
         click.echo(f"running: {line}", err=True)
 
     with tempfile.TemporaryDirectory() as temporary:
-        made = accept(model, device, dtype, out or Path(temporary), registry, say, executors)
+        made = accept(model, device, dtype, out or Path(temporary), registry, say, executors, jobs)
     for label, reason in made.left_out.items():
         click.echo(f"left out: {label}: {reason}", err=True)
     for label, report in made.reports.items():
