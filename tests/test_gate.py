@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from gate_reports import (
     MIB,
@@ -18,13 +20,17 @@ from gate_reports import (
 )
 from report_examples import mixed_run, report
 
+from musebench.backends.torch_storage import TorchStorage
 from musebench.cli import root
+from musebench.core.engine import Engine
 from musebench.core.errors import InputError, UsageError
+from musebench.executors.eager import EagerExecutor
 from musebench.gate import entries
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricPool
 from musebench.report import files
 from musebench.report.gate import gate
+from musebench.workload.yamlfile import read_yaml
 
 BASELINES = Path(__file__).parents[1] / "results" / "baselines" / "gate"
 
@@ -135,26 +141,74 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_scheduler_5_percent_slower_on_a_simulated_device_fails_the_command(tmp_path, monkeypatch):
-    from musebench.core.engine import Engine
+REAL, VIRTUAL = "capitals-geometric-chunked", "sim-h200-graph-geometric"
 
+
+@pytest.fixture
+def committed(tmp_path):
+    """A run on a real clock and one on a virtual one, with the baselines that CI holds them against."""
+    runs = read_yaml(BASELINES / "gate.yaml")["runs"]
     (tmp_path / "gate.yaml").write_text(
-        'runs:\n  one: {workload: mixed-small, device: "sim:h200", model: llama-3.1-8b}\n'
+        yaml.safe_dump({"runs": {name: runs[name] for name in (REAL, VIRTUAL)}})
     )
-    assert invoke(tmp_path, "--update").exit_code == 0
-    assert invoke(tmp_path).exit_code == 0
+    for name in (REAL, VIRTUAL):
+        shutil.copy(BASELINES / f"{name}.json", tmp_path)
+    return tmp_path
+
+
+def slow_scheduler(monkeypatch):
     step = Engine.step
 
     def slower(self):
         before = self.clock.now()
         step(self)
-        self.clock.advance(0.05 * (self.clock.now() - before))
+        if hasattr(self.clock, "advance"):
+            self.clock.advance(0.05 * (self.clock.now() - before))
 
     monkeypatch.setattr(Engine, "step", slower)
-    result = invoke(tmp_path)
+
+
+def one_more_growth(monkeypatch):
+    """64, 128, 192, 256 and 512 cells in place of 64, 128, 256 and 512."""
+    plain = GeometricPool.rows_for
+    monkeypatch.setattr(
+        GeometricPool,
+        "rows_for",
+        lambda self, needed: needed if len(self.resizes) < 4 else plain(self, needed),
+    )
+
+
+def one_more_launch_a_step(monkeypatch):
+    """Behind the executor's own count."""
+    plain = EagerExecutor.execute
+
+    def twice(self, batch):
+        self.backend.forward(batch).wait()
+        return plain(self, batch)
+
+    monkeypatch.setattr(EagerExecutor, "execute", twice)
+
+
+def one_more_mib(monkeypatch):
+    plain = TorchStorage.bytes.fget
+    monkeypatch.setattr(TorchStorage, "bytes", property(lambda self: plain(self) + MIB))
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "words"),
+    [
+        (slow_scheduler, VIRTUAL, "  output tokens/s: "),
+        (one_more_growth, REAL, "  growths: 3 -> 4"),
+        (one_more_launch_a_step, REAL, "].audit.launched twice: none -> 9"),
+        (one_more_mib, REAL, "+1.00 MiB"),
+    ],
+)
+def test_each_planted_fault_fails_against_the_committed_baselines(committed, monkeypatch, plant, name, words):
+    plant(monkeypatch)
+    result = invoke(committed)
     assert result.exit_code == 1
-    (rate,) = [line for line in result.output.splitlines() if line.startswith("  output tokens/s: ")]
-    assert "-4." in rate
+    found = result.output.partition(f"{name}: differs from its baseline\n")[2]
+    assert words in found, result.output
 
 
 def test_without_a_baseline_it_says_how_to_make_one_and_fails_only_when_one_is_required(folder):

@@ -1,8 +1,9 @@
 """What is exact in a report, held exactly against a baseline: nothing here is measured, so nothing flakes.
 
-Exact are the counts and bytes of every step, growth and request, the launches that the executor counted, the
-bytes that were computed, and on a virtual clock every time too. Tokens themselves are not: another processor
-rounds otherwise, and other checks hold them. Times of a host's clock are not judged at all.
+Exact are the counts and bytes of every step, growth and request, the launches that the executor counted and
+what an audit found beside them, the bytes that were computed, and on a virtual clock every time too. Tokens
+themselves are not: another processor rounds otherwise, and other checks hold them. Times of a host's clock
+are not judged at all.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from musebench.core.audit import FINDINGS
 from musebench.report.codec import encode
 from musebench.report.difference import Difference, Samples, difference
 from musebench.report.numbers import METRICS
@@ -124,6 +126,9 @@ def _run_facts(run: RunData, virtual: bool) -> Iterator[tuple[str, Any]]:
         else:
             yield f"pool.{field.name}", value
     yield from ((f"counters.{name}", count) for name, count in _whole(run.counters, virtual))
+    # What an executor did behind its own counts: an honest one nothing, and older baselines did not look.
+    found = (run.audit or {}).items()
+    yield from ((f"audit.{name}", count) for name, count in found if name in FINDINGS and count)
 
 
 def _whole(counters: dict[str, Any], virtual: bool) -> Iterator[tuple[str, Any]]:

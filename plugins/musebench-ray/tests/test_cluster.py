@@ -29,12 +29,14 @@ def on_ray(address: str, launches: list[Launch], timeout: float | None = None, *
 
 @pytest.fixture
 def telling(tmp_path):
-    """An interpreter that tells a pipe the process that started it, then is Python; and the pipe."""
+    """An interpreter that says which process started it, then is Python; and what it said, a line each."""
     pipe, script = tmp_path / "pipe", tmp_path / "python"
     os.mkfifo(pipe)
     script.write_text(f'#!/bin/sh\necho "$PPID" > {pipe}\nexec {sys.executable} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return script, pipe
+    # For reading and writing: there is then always a reader, and no line is lost between two.
+    with open(os.open(pipe, os.O_RDWR), "rb", buffering=0) as lines:
+        yield script, lines
 
 
 def test_a_report_is_the_one_of_this_machine_and_nothing_else_is_left_in_the_folder(address, tmp_path):
@@ -72,16 +74,14 @@ def test_what_no_node_can_take_is_refused_at_once(address, tmp_path, arguments, 
 
 
 def test_a_run_whose_worker_is_killed_is_run_again_and_nothing_is_lost(address, matrix, telling, tmp_path):
-    script, pipe = telling
+    script, lines = telling
     process = matrix(
         "single", "--pool", "geometric,fixed", "--repeat", "1", "--on", "ray",
         "--set", f"launcher.address={address}", "--set", f"launcher.python={script}",
     )  # fmt: skip
-    workers = [int(line) for line in pipe.read_text().split()]
-    os.kill(workers[0], signal.SIGKILL)
-    started = len(workers)
-    while started < 3:  # two runs, and the second try of one
-        started += len(pipe.read_text().split())
+    os.kill(int(lines.readline()), signal.SIGKILL)
+    for _ in range(2):  # the other run, and the second try of this one
+        assert int(lines.readline())
     out, errors = process.communicate()
     assert process.returncode == 0, errors
     reports = list((tmp_path / "reports").glob("*.json"))
@@ -89,19 +89,18 @@ def test_a_run_whose_worker_is_killed_is_run_again_and_nothing_is_lost(address, 
     assert {read(path).status for path in reports} == {"complete"}
     assert list((tmp_path / "reports").glob("*.failed")) == []
     assert out.count("VALID") == 2
-    assert [line.split()[0] for line in errors.splitlines()] == ["1/2", "2/2", "reports:"], (
-        errors
-    )  # no word of Ray
+    said = [line.split()[0] for line in errors.splitlines()]
+    assert said == ["1/2", "2/2", "reports:"], errors  # and not a word of Ray's
 
 
 def test_a_run_whose_worker_dies_every_time_costs_its_cell_and_says_why(address, matrix, telling, tmp_path):
-    script, pipe = telling
+    script, lines = telling
     process = matrix(
         "single", "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}",
         "--set", f"launcher.python={script}", "--set", "launcher.retries=1", "--format", "json",
     )  # fmt: skip
     for _ in range(2):
-        os.kill(int(pipe.read_text()), signal.SIGKILL)
+        os.kill(int(lines.readline()), signal.SIGKILL)
     _, errors = process.communicate()
     assert process.returncode == 1, errors
     assert "its worker died in each of 2 tries" in errors
