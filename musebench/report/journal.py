@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,7 +105,12 @@ class Journal:
 
     def note(self, entry: JournalEntry) -> None:
         """Write an entry. Inside the run's time, so its columns, plain lists all, go out as they are."""
-        pool = {**vars(entry.pool), "growths": vars(entry.pool.growths)}
+        rule = entry.pool.row_rule
+        pool = {
+            **vars(entry.pool),
+            "growths": vars(entry.pool.growths),
+            "row_rule": None if rule is None else asdict(rule),
+        }
         requests, steps = vars(entry.requests), vars(entry.steps)
         self._write({**vars(entry), "requests": requests, "steps": steps, "pool": pool})
 
