@@ -26,10 +26,10 @@ from musebench.run import RunOptions, run
 RUNS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("geometric", "geometric", {}),
     ("vmm", "vmm", {}),
-    ("vmm-32m", "vmm", {"granule": 32 << 20}),
-    ("vmm-back", "vmm", {"give_back": True}),
     ("paged", "paged", {}),
     ("fixed", "fixed", {}),
+    ("vmm-32m", "vmm", {"granule": 32 << 20}),
+    ("vmm-back", "vmm", {"give_back": True}),
 )
 """Name, pool and its options, what matters most first."""
 
