@@ -9,6 +9,8 @@ A document marks them by comments:
     <!-- example: CONDITIONS -->            what stands between was printed once and cannot be made again here
     <!-- end -->
     <!-- picture: musebench COMMAND -->     the command writes its pictures where `--out` says
+    <!-- hooks -->                          what stands between is made of musebench/plugin/hookspecs.py
+    <!-- end -->
 
 `musebench matrix` keeps its reports in a folder that is thrown away: only simulated runs, which are the same
 everywhere, may stand in one; what was timed is shown from committed reports.
@@ -19,6 +21,7 @@ something in a document is not what its command makes.
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import sys
@@ -31,7 +34,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from musebench.cli import root
-from musebench.plugin import discovery
+from musebench.plugin import discovery, hookspecs
 
 TOP = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -48,6 +51,7 @@ OUTPUT = re.compile(
 UNCOMMITTED = re.compile(r"^warning: code with uncommitted changes[^\n]*\n\n?", re.MULTILINE)
 """True of whoever is at work on the documents, and of no number in them."""
 
+HOOKS = re.compile(r"(<!-- hooks -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
 
 
@@ -71,12 +75,22 @@ def output(command: str) -> str:
     return UNCOMMITTED.sub("", result.stdout)
 
 
+def hooks() -> str:
+    """Every hook with its kind and what its specification says, as Markdown."""
+    parts = []
+    for kind, specification in zip(hookspecs.KINDS, hookspecs.all_hooks(), strict=True):
+        text = inspect.cleandoc(specification.__doc__ or "")
+        parts.append(f"\n### `{specification.__name__}`: kind `{kind}`\n\n{text}\n")
+    return "".join(parts) + "\n"
+
+
 def documents() -> Iterator[tuple[Path, str, str]]:
     """Each document: its path, its text, and its text with every output as it is now."""
     for name in DOCUMENTS:
         path = TOP / name
         text = path.read_text(encoding="utf-8")
-        yield path, text, OUTPUT.sub(_renewed, text)
+        renewed = OUTPUT.sub(_renewed, text)
+        yield path, text, HOOKS.sub(lambda match: match[1] + hooks() + match[3], renewed)
 
 
 def pictures(folder: Path) -> Iterator[tuple[Path, Path]]:

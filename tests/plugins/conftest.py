@@ -40,7 +40,8 @@ def install(tmp_path_factory) -> Callable[..., Environment]:
     def built_and_installed(*folders: Path) -> Environment:
         _need_pip()
         environment = Environment(tmp_path_factory.mktemp("own") / "venv")
-        environment.install(*build(list(folders), tmp_path_factory.mktemp("built")))
+        if folders:
+            environment.install(*build(list(folders), tmp_path_factory.mktemp("built")))
         return environment
 
     return built_and_installed
