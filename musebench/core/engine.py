@@ -24,7 +24,7 @@ from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder
 from musebench.core.request import FinishReason, Request
 from musebench.core.sequence import Phase, Sequence, SequenceTable
-from musebench.core.sharing import Sharing, adopt
+from musebench.core.sharing import adopt, sharing_of
 from musebench.core.steplog import StepCounts
 from musebench.core.stretch import Lasting, Steady, Stretching
 from musebench.core.stretching import advance
@@ -80,7 +80,7 @@ class Engine:
             and isinstance(pool, Lasting)
             and isinstance(executor, Stretching)
         )
-        self.sharing = pool if isinstance(pool, Sharing) else None
+        self.sharing = sharing_of(pool)
         self.recorder = Recorder()
         self.table = SequenceTable(max_sessions) if table is None else table
         self.waiting = WaitingLine()

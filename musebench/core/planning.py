@@ -5,7 +5,7 @@ from __future__ import annotations
 from musebench.core.plan import Limits, Slice, StepPlan, slice_tokens
 from musebench.core.protocols import Pool, Running
 from musebench.core.sequence import Phase, Sequence
-from musebench.core.sharing import Sharing, most_shared
+from musebench.core.sharing import Sharing, most_shared, sharing_of
 
 
 def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int) -> None:
@@ -104,7 +104,7 @@ class PlanBuilder:
             owed = sum(self._pool.quote(one) for one in self._running.prefilling)
             owed += len(self._running.decoding) * self._pool.decode_cells
             self._room = self._pool.room - owed
-            self._sharing = self._pool if isinstance(self._pool, Sharing) else None
+            self._sharing = sharing_of(self._pool)
         quote = self._pool.quote(sequence)
         if quote + self._sequences * self._pool.decode_cells > self._room:
             return False

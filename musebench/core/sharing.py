@@ -9,13 +9,12 @@ cells (`adopt`), which then count as computed and as reused. From there on they 
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 from musebench.core.plan import Limits, Slice, StepPlan, slice_tokens
 from musebench.core.sequence import Sequence
 
 
-@runtime_checkable
 class Sharing(Protocol):
     """A pool that shares. A token's keys and values follow from the token, those before it and the model, so
     cells may be shared exactly where all tokens up to theirs are the same.
@@ -33,6 +32,11 @@ class Sharing(Protocol):
     def adopt(self, sequence: Sequence, most: int) -> int:
         """Let a sequence, which has a slot and no cell yet, own the cells of its first tokens; how many, at
         most `most`. The changed rows of the cell table are in `take_edits`."""
+
+
+def sharing_of(pool: object) -> Sharing | None:
+    """The pool, if it shares. Cheap: asked in every step in which somebody may be admitted."""
+    return cast("Sharing", pool) if callable(getattr(pool, "adopt", None)) else None
 
 
 def most_shared(sequence: Sequence, limits: Limits) -> int:
