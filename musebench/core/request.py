@@ -80,7 +80,8 @@ class Request:
     counted as finished, never as throughput. `arrival_seconds` counts from the start of the run.
     `expect` is text that the answer must contain; None where nothing is known. `tags` (tenant, priority,
     trace row, ...) are for schedulers and routers and are copied into the report. `prefix` says what a prompt
-    of unknown ids shares with others; None: nothing.
+    of unknown ids shares with others; None: nothing. `said` is what the ids were made of: a raw text, or
+    turns of (role, content) that went through the chat template; None for others.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Request:
     expect: str | None = None
     tags: dict[str, object] = field(default_factory=dict)
     prefix: Prefix | None = None
+    said: str | tuple[tuple[str, str], ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.prompt) < 1:

@@ -69,12 +69,21 @@ def _from_prompts(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
                 expect=prompt.expect,
                 tags=dict(prompt.tags),
                 prefix=None if prompt.length is None else Prefix((place,), prompt.length),
+                said=_said(prompt),
             )
         )
     names = {request.id for request in made}
     if len(names) < len(made):
         raise InputError("ids of repeated prompts (name.1, name.2, ...) meet other ids; rename those")
     return Built(made)
+
+
+def _said(prompt: PromptSpec) -> str | tuple[tuple[str, str], ...] | None:
+    if isinstance(prompt.chat, str):
+        return (("user", prompt.chat),)
+    if prompt.chat is not None:
+        return tuple((turn.role, turn.content) for turn in prompt.chat)
+    return prompt.text
 
 
 def _encode(prompt: PromptSpec, index: int, context: Context) -> Ordered[int]:
