@@ -21,7 +21,7 @@ LAYERS = (
     ("keeping", "testing", "checks"),
     ("report",),
     ("plugin",),
-    ("schedulers", "pools", "executors", "backends", "models", "workload", "measure"),
+    ("schedulers", "routers", "pools", "executors", "backends", "models", "workload", "measure"),
     ("kernels", "programs"),
     ("core",),
 )
@@ -38,7 +38,7 @@ ALLOWED_NEIGHBOURS = {
 """Part and module: the types of an opened model, which hold no code of a model source, and the readers of
 memory, which a backend asks about its own device and a load about its own peak."""
 
-TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "pools", "executors", "programs")
+TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "routers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from musebench.report.replicas import parts
 from musebench.report.schema import Report, RunData
 from musebench.report.verdict import Verdict
 
@@ -51,6 +52,8 @@ class Judge:
 
 
 def runs(report: Report) -> Iterator[tuple[str, RunData]]:
-    """Each run with the words that name it: none when there is one only."""
+    """Each run, or each of its replicas, with the words that name it: none when there is one only."""
     for index, run in enumerate(report.runs):
-        yield (f", run {index + 1}" if len(report.runs) > 1 else ""), run
+        where = f", run {index + 1}" if len(report.runs) > 1 else ""
+        for place, part in enumerate(parts(run)):
+            yield (f"{where}, replica {place}" if run.replicas else where), part

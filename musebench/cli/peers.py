@@ -9,7 +9,7 @@ from musebench.core.errors import UsageError
 
 OF_STEPS = (
     "executor", "pool", "scheduler", "overlap", "margins", "stepwise", "explain_step", "step_timeout",
-    "on_oom", "journal", "bound", "profiled",
+    "on_oom", "journal", "bound", "profiled", "replicas", "router",
 )  # fmt: skip
 """Parameters of `musebench run` that mean nothing to a whole engine."""
 

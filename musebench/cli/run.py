@@ -41,6 +41,15 @@ if TYPE_CHECKING:
     "--pool", default="geometric", show_default=True, help="How many rows there are, and when they grow."
 )
 @click.option("--scheduler", default="chunked", show_default=True, help="Who runs in the next step.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How many simulated devices serve the requests, each with a pool and a scheduler of its own.",
+)
+@click.option("--router", default="round-robin", show_default=True, help="Which replica serves a request.")
 @click.option("--max-sessions", type=int, help="Most sequences at a time.")
 @click.option("--max-context", type=int, help="Most tokens of a sequence.")
 @click.option("--token-budget", type=int, help="Most tokens of a step.")
@@ -163,6 +172,7 @@ def command(
       musebench run mixed --model random:llama-3.2-1b --device cuda --dtype bfloat16
       musebench run capitals --trace-out trace.json --profile
       musebench run --device sim:h200 --model llama-3.1-8b --trace trace.csv --arrivals poisson --rate 4
+      musebench run mixed --device sim:h200 --model llama-3.1-8b --replicas 4 --router least-tokens
       musebench run capitals --reference transformers --bound --check
     """
     # torch comes with these; imported here, so that --help stays fast.
@@ -181,6 +191,8 @@ def command(
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
+    if journal and choices["replicas"] > 1:
+        raise UsageError("--journal is for one replica; a simulated run can be had again")
     if profiled and trace_out is None:
         raise UsageError("--profile records kernels for a trace; say where it goes: --trace-out FILE")
     if explain_step:

@@ -46,6 +46,10 @@ class Engine:
     batches of what `table` (of `max_sessions` slots; None: one that keeps all token ids) holds. With `bulk`
     stretches of equal decodes are taken at once where scheduler, pool and executor can
     (musebench.core.stretch); `on_step` is then called once a stretch.
+
+    Who hands requests over while it runs (musebench.core.fleet) sets `on_finish`, called with each sequence
+    that has ended, where that may bring another request, and `horizon`, the time (seconds of the run) from
+    which on one may come.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class Engine:
         self._free_slots = list(range(1, max_sessions + 1))
         self._flights: deque[Flight] = deque()
         self._followers: deque[Request] = deque()  # each arrives when somebody has ended
+        self.on_finish: Callable[[Sequence], None] | None = None
+        self.horizon = math.inf
         self._sessions = 0
         self._admissions = 0
         self._steps = 0
@@ -133,6 +139,11 @@ class Engine:
         return True
 
     @property
+    def future(self) -> Iterable[Sequence]:
+        """Those that were submitted and have not arrived, in no order."""
+        return (entry[2] for entry in self._future)
+
+    @property
     def idle(self) -> bool:
         """Nothing runs, waits or will arrive."""
         return not (self.running or self.waiting or self._future or self._flights)
@@ -147,18 +158,26 @@ class Engine:
         """Submit `requests` and step until all have ended. A step that fails ends the requests in it, with
         the error as their message; the others go on. With `concurrency` so many are submitted at first, and
         the next one arrives when one has ended."""
-        if self.sharing is not None:
-            self.sharing.forget()  # the run before had the same prompts
         self._followers = deque(requests)
         while self._followers and (concurrency is None or len(self._by_id) < concurrency):
             self.submit(self._followers.popleft())
-        self._origin = self.clock.now()
+        self.begin()
         while not self.idle:
-            try:
-                self.step()
-            except StepFailed as failure:
-                self.condemn(failure)
+            self.go_on()
         return self.recorder
+
+    def begin(self) -> None:
+        """The run starts now."""
+        if self.sharing is not None:
+            self.sharing.forget()  # the run before had the same prompts
+        self._origin = self.clock.now()
+
+    def go_on(self) -> None:
+        """One `step`; what fails there ends the requests in it."""
+        try:
+            self.step()
+        except StepFailed as failure:
+            self.condemn(failure)
 
     def condemn(self, failure: StepFailed) -> None:
         """End the sequences of a failed step, if `on_failure` has no better idea; the step itself was rolled
@@ -529,6 +548,8 @@ class Engine:
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
+        if self.on_finish is not None:
+            self.on_finish(sequence)
         if self._followers:
             following = replace(self._followers.popleft(), arrival_seconds=sequence.finish_seconds)
             self.submit(following)

@@ -18,6 +18,7 @@ import numpy as np
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits, StepPlan
+from musebench.core.request import Request
 from musebench.core.sequence import Sequence
 
 
@@ -314,3 +315,35 @@ class Scheduler(Protocol):
     name: ClassVar[str]
 
     def plan(self, waiting: Ordered[Sequence], running: Running, limits: Limits, pool: Pool) -> StepPlan: ...
+
+
+class Replica(Protocol):
+    """One of several equal engines, as a router sees it: what it knows at that moment, in tokens."""
+
+    @property
+    def queued_tokens(self) -> int:
+        """Of the sequences that wait: prompts, and what they had made before a preemption."""
+
+    @property
+    def running_tokens(self) -> int:
+        """Cells in use, and tokens of running sequences that are not computed yet."""
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that wait."""
+
+    @property
+    def running(self) -> int:
+        """Sequences that hold a slot."""
+
+
+class Router(Protocol):
+    """Which replica serves a request; asked once a request, when it arrives, in order of arrival.
+
+    One is made a run, so it may remember what it has said. The answer is a place in `replicas`. The same
+    requests and replicas give the same answers.
+    """
+
+    name: ClassVar[str]
+
+    def route(self, request: Request, replicas: Ordered[Replica]) -> int: ...

@@ -82,7 +82,8 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
     """What was launched, and after how many steps somebody has the last token."""
     if plan.prefills or not plan.decodes:
         return None
-    if engine.running.draining and (engine.waiting or engine._followers):
+    followed = engine._followers or engine.on_finish is not None
+    if engine.running.draining and (engine.waiting or followed):
         return None  # who waits may come in, and who follows arrives, once the step in flight has come back
     left = engine.table.least_left(plan)
     steps = min(
@@ -101,7 +102,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
             generation=engine.pool.generation,
             contexts=engine.table.contexts(plan),
             steps=steps,
-            arrival=engine._future[0][0] if engine._future else float("inf"),
+            arrival=min(engine._future[0][0], engine.horizon) if engine._future else engine.horizon,
             origin=engine._origin,
             overlap=engine.overlap,
             in_flight=bool(engine._flights),

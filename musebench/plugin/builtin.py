@@ -175,3 +175,21 @@ def register_launchers(register: Register) -> None:
     _with_own_options(
         register, "local", "musebench.matrix.launch:LocalLauncher", "on this machine, one run at a time"
     )
+
+
+@hookimpl
+def register_routers(register: Register) -> None:
+    for name, target, summary in (
+        ("round-robin", "round_robin:RoundRobinRouter", "one replica after the other"),
+        (
+            "least-tokens",
+            "least_tokens:LeastTokensRouter",
+            "the replica with the fewest queued and running tokens",
+        ),
+        (
+            "prefix-affinity",
+            "prefix_affinity:PrefixAffinityRouter",
+            "where the prompt's beginning went before",
+        ),
+    ):
+        _with_own_options(register, name, f"musebench.routers.{target}", summary)

@@ -145,6 +145,13 @@ def register_launchers(register: Register) -> None:
     """
 
 
+@hookspec
+def register_routers(register: Register) -> None:
+    """Register routers of simulated replicas: `factory(options)` -> `musebench.core.protocols.Router`; one is
+    made a run.
+    """
+
+
 KINDS: dict[str, str] = {
     "executor": "register_executors",
     "pool": "register_pools",
@@ -157,6 +164,7 @@ KINDS: dict[str, str] = {
     "check": "register_checks",
     "command": "register_commands",
     "launcher": "register_launchers",
+    "router": "register_routers",
 }
 """What a person calls a component, and the hook it comes from."""
 

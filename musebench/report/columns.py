@@ -85,11 +85,12 @@ class RequestColumns(Columns):
     `pauses`, a list a request (None where nobody was preempted, and in reports older than it): seconds at
     which it was preempted, admitted again, preempted again, and so on; of odd length when it ended while it
     was out. `reused_tokens`, over all admissions the tokens that were not computed because the pool had their
-    cells (None where it had none, and in reports older than it).
+    cells (None where it had none, and in reports older than it). `replica` which of several served it, from 0
+    (None where there is one).
     """
 
     FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins", "token_seconds")
-    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens", "chunks")
+    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens", "chunks", "replica")
 
     id: list[str]
     session: list[int | None]
@@ -116,6 +117,7 @@ class RequestColumns(Columns):
     reused_tokens: list[int] | None = None
     token_seconds: list[float | None] | None = None
     chunks: list[int] | None = None
+    replica: list[int] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -155,9 +157,16 @@ class StepColumns(Columns):
 
     None in reports from before they were kept: `attended_cells`, over the step's slices the cells of the
     slice's sequence up to its last token; `attended_pairs` of query and cell; `logit_rows`, next tokens made.
+    `replica` of several, None where there is one; the starts of different ones are in no order.
     """
 
-    FLAT: ClassVar[tuple[str, ...]] = ("programs", "attended_cells", "attended_pairs", "logit_rows")
+    FLAT: ClassVar[tuple[str, ...]] = (
+        "programs",
+        "attended_cells",
+        "attended_pairs",
+        "logit_rows",
+        "replica",
+    )
 
     start: list[float]
     end: list[float]
@@ -177,6 +186,7 @@ class StepColumns(Columns):
     attended_cells: list[int] | None = None
     attended_pairs: list[int] | None = None
     logit_rows: list[int] | None = None
+    replica: list[int] | None = None
 
     @classmethod
     def of(cls, **columns: Any) -> Self:
@@ -234,6 +244,16 @@ class PoolData:
 
 
 @dataclass(frozen=True)
+class ReplicaData:
+    """What one of several replicas has of its own in a run; the steps that its pool's growths name are those
+    of the run. The rest is told apart by the columns `replica` (musebench.report.replicas.parts)."""
+
+    pool: PoolData
+    counters: dict[str, Any] = field(default_factory=dict)
+    left_in_use: int | None = None
+
+
+@dataclass(frozen=True)
 class RunData:
     """The raw data of one repeat. `energy_joules` is the device's over the run, or None with a reason;
     `counters` are the executor's over this run (replays, fallbacks, ...). `shrinks` counts how often the
@@ -244,7 +264,10 @@ class RunData:
     None in reports from before they were kept, and in virtual time `wall_seconds` is None.
 
     `pool` is None where a whole engine served (musebench.core.peer), which tells neither pool nor steps:
-    `steps` then have no row, which says nothing of how many there were (`told_steps`)."""
+    `steps` then have no row, which says nothing of how many there were (`told_steps`).
+
+    `replicas`, where several served it: `pool` then holds their sums (of `most_in_use` too, which they need
+    not have reached together), with the rows of each in its growths."""
 
     requests: RequestColumns
     steps: StepColumns
@@ -257,6 +280,7 @@ class RunData:
     wall_seconds: float | None = None
     audit: dict[str, int] | None = None
     left_in_use: int | None = None
+    replicas: list[ReplicaData] = field(default_factory=list)
 
     @property
     def told_steps(self) -> bool:

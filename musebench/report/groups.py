@@ -83,6 +83,9 @@ def factors(report: Report) -> dict[str, str]:
             continue
         made |= {f"{kind}.{name}": value for name, value in choice.options.items()}
         made[f"{kind} package"] = f"{choice.package} {choice.version}"
+    made |= {"replicas": choices.replicas, "router": choices.router and choices.router.name}
+    if choices.router:
+        made |= {f"router.{name}": value for name, value in choices.router.options.items()}
     for kind in ("bounds", "limits"):
         made |= {f"{kind}.{name}": value for name, value in (encode(getattr(choices, kind)) or {}).items()}
     made["device name"] = conditions.pop("device", None)

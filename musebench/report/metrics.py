@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from musebench.report.column import Column, Runs, bounds_of, total_of
+from musebench.report.replicas import parts
 from musebench.report.schema import Report, RequestColumns, RunData, StepColumns
 
 
@@ -111,8 +112,8 @@ class StepTotals:
 
 @dataclass(frozen=True)
 class PoolTotals:
-    """The pool over all runs: most rows and cells of any run, sums of what growing cost. `counters` are sums
-    of what the policy alone counts."""
+    """The pool over all runs: most rows and cells of any run and replica, sums of what growing cost.
+    `counters` are sums of what the policy alone counts."""
 
     policy: str
     capacity: int | None
@@ -334,8 +335,9 @@ def step_totals(report: Report) -> StepTotals:
 
 def pool_totals(report: Report) -> PoolTotals | None:
     """None for a report without a run, and where an engine did not tell its pool."""
-    pools = [run.pool for run in report.runs if run.pool is not None]
-    if not pools or len(pools) < len(report.runs):
+    each = [part for run in report.runs for part in parts(run)]
+    pools = [run.pool for run in each if run.pool is not None]
+    if not pools or len(pools) < len(each):
         return None
     growths = [pool.growths for pool in pools]
     peaks = [peak for growth in growths for peak in growth.peak_bytes]
@@ -345,7 +347,7 @@ def pool_totals(report: Report) -> PoolTotals | None:
         cell_bytes=pools[0].cell_bytes,
         rows=max(
             max([pool.start_rows, *pool.growths.rows, *(bounds_of(run.steps.rows) if len(run.steps) else ())])
-            for pool, run in zip(pools, report.runs, strict=True)
+            for pool, run in zip(pools, each, strict=True)
         ),
         bytes=max(pool.bytes for pool in pools),
         most_in_use=max(pool.most_in_use for pool in pools),

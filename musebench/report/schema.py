@@ -101,7 +101,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """What was chosen; `device` is the text of `--device`, `limits` what the run was held to.
+    """What was chosen; `device` is the text of `--device`, `limits` what each replica was held to,
+    `router` None where there is one.
 
     `engine` None is musebench's own. A whole engine (musebench.core.peer) brings its own executor, pool and
     scheduler, which are then None, as are limits that it does not take.
@@ -115,6 +116,8 @@ class Choices:
     limits: Limits | None
     bounds: PoolBounds | None
     engine: Choice | None = None
+    router: Choice | None = None
+    replicas: int = 1
 
     @property
     def launched_by(self) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from musebench.report import metrics, roofline, slo
 from musebench.report.metrics import Summary
+from musebench.report.replicas import parts
 from musebench.report.schema import COMPLETE, PHASES, Report
 from musebench.report.table import DEFAULT_FORMAT, Row, Table, pretty, require_format, text, to_csv, to_json
 from musebench.report.verdict import Check, Judgement, judge
@@ -49,6 +51,8 @@ def tables(report: Report, judgement: Judgement) -> list[Table]:
     made = [build(report) for build in TABLES.values()]
     if report.slo:
         made.insert(2, objectives(report))
+    if report.choices.router:
+        made.insert(2, replicas(report))
     if judgement.valid:
         return made
     return [
@@ -66,6 +70,7 @@ def headline(report: Report) -> str:
     return (
         f"{report.id}{state}: {model.name} in {model.dtype} on {conditions.device}{clock}, "
         f"workload {conditions.workload.name}: {chosen}"
+        + (f", {choices.replicas} replicas, router {choices.router.name}" if choices.router else "")
     )
 
 
@@ -181,6 +186,34 @@ def steps(report: Report) -> Table:
         *(Row(f"{counter}: {name}", "count", (count,)) for name, count in sorted(counters.items())),
     ]
     return Table("steps", ("value",), tuple(rows))
+
+
+def replicas(report: Report) -> Table:
+    """What each of several replicas did over all runs."""
+    columns = ("requests", "output tokens", "steps", "most cells", "preemptions", "TTFT p50", "TPOT p50")
+    every = [parts(run) for run in report.runs]
+
+    def row(place: int) -> Row:
+        own = replace(report, runs=[of_run[place] for of_run in every])
+        latencies = metrics.latencies(own)
+        pools = [run.pool for run in own.runs if run.pool is not None]
+        return Row(
+            f"replica {place}",
+            "s",
+            (
+                sum(len(run.requests) for run in own.runs),
+                metrics.throughput(own).output_tokens,
+                sum(len(run.steps) for run in own.runs),
+                max(pool.most_in_use for pool in pools),
+                sum(pool.preemptions for pool in pools),
+                latencies["TTFT"].p50,
+                latencies["TPOT"].p50,
+            ),
+            speed=True,
+        )
+
+    rows = tuple(row(place) for place in range(report.choices.replicas)) if every else ()
+    return Table("replicas", columns, rows, counts=frozenset(columns[:5]))
 
 
 def _reused(total: metrics.StepTotals) -> list[Row]:

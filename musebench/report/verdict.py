@@ -16,6 +16,7 @@ import numpy as np
 
 from musebench.report import metrics
 from musebench.report.column import Column, bounds_of, column_of, total_of
+from musebench.report.replicas import parts
 from musebench.report.schema import COMPLETE, PoolData, Report, RequestColumns, RunData, StepColumns
 
 TIME_TOLERANCE = 1e-6
@@ -185,9 +186,12 @@ CHECKS: dict[str, Callable[[Report], Iterator[str]]] = {
 
 
 def _runs(report: Report) -> Iterator[tuple[str, RunData]]:
-    """Each run with the words that name it in a reason: none when there is one only."""
+    """Each run, or each of its replicas, with the words that name it in a reason: none when there is one
+    only."""
     for index, run in enumerate(report.runs):
-        yield (f"run {index + 1}: " if len(report.runs) > 1 else ""), run
+        where = f"run {index + 1}: " if len(report.runs) > 1 else ""
+        for place, part in enumerate(parts(run)):
+            yield (f"{where}replica {place}: " if run.replicas else where), part
 
 
 def _request_times(requests: RequestColumns) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from musebench.core.audit import Audit
 from musebench.core.errors import UsageError
 from musebench.core.plan import Limits
-from musebench.core.protocols import MemorySnapshot, PoolBounds
+from musebench.core.protocols import MemorySnapshot, Pool, PoolBounds, Storage
 from musebench.models.source import Model, ModelSource
 from musebench.plugin.component import Component
 from musebench.plugin.registry import Registry
@@ -18,7 +18,7 @@ from musebench.report.bound import memory_bound
 from musebench.report.schema import Choice, Choices
 from musebench.run.dimensions import dimensions, plan_limits
 from musebench.run.options import RunOptions, natural
-from musebench.run.parts import Parts
+from musebench.run.parts import Parts, Stack
 from musebench.run.reference import reference_tokens, require_reference
 from musebench.workload.build import Built
 from musebench.workload.load import load_workload
@@ -34,18 +34,37 @@ class _Chosen:
     executor: Component
     pool: Component
     scheduler: Component
+    router: Component | None
     parsed: Mapping[str, Any]
 
     @property
     def simulated(self) -> bool:
         return bool(getattr(self.backend.load(), "SIMULATED", False))
 
-    def choices(self, device: str, limits: Limits, bounds: PoolBounds) -> Choices:
+    def choices(self, device: str, limits: Limits, bounds: PoolBounds, replicas: int) -> Choices:
         made = {
             component.kind: _choice(component, self.parsed[component.kind])
-            for component in (self.backend, self.executor, self.pool, self.scheduler)
+            for component in (self.backend, self.executor, self.pool, self.scheduler, self.router)
+            if component is not None
         }
-        return Choices(device=device, limits=limits, bounds=bounds, **made)
+        return Choices(device=device, limits=limits, bounds=bounds, replicas=replicas, **made)
+
+    def open(self, options: RunOptions, model: Model, limits: Limits, bounds: PoolBounds) -> Stack:
+        """A replica more, simulated."""
+        backend = self.backend.load()(self.parsed["backend"], options.device, model)
+        backend.expect(limits)
+        backend.open(bounds)
+        executor = self.executor.load()(self.parsed["executor"], backend, limits)
+        pool = self.make_pool(bounds, backend.storage())
+        executor.prepare()
+        return Stack(backend, pool, executor)
+
+    def make_pool(self, bounds: PoolBounds, storage: Storage) -> Pool:
+        kind = self.pool.load()
+        if self.simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
+            kind = getattr(kind, "Counted", kind)
+        made: Pool = kind(self.parsed["pool"], bounds, storage)
+        return made
 
 
 def assemble(options: RunOptions, registry: Registry) -> Parts:
@@ -79,11 +98,9 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
         chosen.parsed["executor"], backend if audit is None else audit.backend(backend), limits
     )
     executor = launcher if audit is None else audit.executor(launcher)
+    pool = chosen.make_pool(bounds, backend.storage())
+    others = tuple(chosen.open(options, model, limits, bounds) for _ in range(options.replicas - 1))
     limits = plan_limits(limits, executor)
-    make_pool = chosen.pool.load()
-    if chosen.simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
-        make_pool = getattr(make_pool, "Counted", make_pool)
-    pool = make_pool(chosen.parsed["pool"], bounds, backend.storage())
     costs = {**model.load_seconds}
     costs.update(executor.prepare())
     if require_model := getattr(backend, "require_model", None):
@@ -103,7 +120,8 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     )
     return Parts(
         workload, built, model, backend, pool, executor, limits, bounds,
-        chosen.choices(device, limits, bounds), costs, snapshots, bound, audit, reference,
+        chosen.choices(device, limits, bounds, options.replicas), costs, snapshots, bound, audit, reference,
+        others,
     )  # fmt: skip
 
 
@@ -116,8 +134,9 @@ def _choose(options: RunOptions, registry: Registry) -> _Chosen:
         registry.get("pool", options.pool),
         registry.get("scheduler", options.scheduler),
     )
-    parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in components}
-    chosen = _Chosen(*components, parsed)
+    router = registry.get("router", options.router) if options.replicas > 1 else None
+    parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in (*components, router) if one}
+    chosen = _Chosen(*components, router, parsed)
     natural("--warmup", options.warmup, 0)
     natural("--repeat", options.repeat, 1)
     if options.stepwise and not chosen.simulated:

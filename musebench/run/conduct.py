@@ -12,6 +12,7 @@ from musebench.plugin.registry import Registry
 from musebench.report.schema import ComputedMemory, Costs, Memory, Report, new_report
 from musebench.run.assembly import assemble
 from musebench.run.conditions import conditions
+from musebench.run.fleet import FleetRepeat
 from musebench.run.options import RunOptions
 from musebench.run.parts import Parts
 from musebench.run.profile import Profile, record_profile, require_profiler
@@ -34,7 +35,8 @@ def run(
 ) -> Report:
     """Run, and report. What goes wrong inside a step is in the report; a mistake raises before the first.
 
-    `keeper` is told what has ended while it runs; `step_timeout` needs one.
+    `keeper` is told what has ended while it runs; `step_timeout` needs one. Neither it nor `progress` hears
+    of several replicas. Memory in the report is that of one device.
 
     Raises:
         MusebenchError: a choice, a workload or a model that cannot be used, in one line.
@@ -53,12 +55,15 @@ def run(
         if prepare is not None:
             prepare(parts)
         kept = None if keeper is None else Kept(keeper, stub, options.step_timeout)
-        runs, message = measure(options, registry, parts, progress, kept)
+        if options.replicas > 1:
+            runs, message = measure(options, registry, parts, None, None, FleetRepeat)
+        else:
+            runs, message = measure(options, registry, parts, progress, kept)
         sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
         costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
-            rows=parts.backend.storage().bytes,
+            rows=max(stack.backend.storage().bytes for stack in parts.stacks),
             workspace=getattr(parts.backend, "workspace_bytes", None),
             graphs=getattr(parts.backend, "graph_pool_bytes", 0),
         )

@@ -18,7 +18,8 @@ class RunOptions:
     """What `musebench run` is told. None leaves a choice to the workload, then to the defaults here.
 
     `step_timeout` (seconds) ends a run in which a step hangs; `on_oom` is one of `ON_OOM`. `settings` are
-    option values by kind of component, as `--set KIND.NAME=VALUE` gives them.
+    option values by kind of component, as `--set KIND.NAME=VALUE` gives them. `router` says which of
+    `replicas` equal simulated devices serves a request.
     """
 
     workload: str = "capitals"
@@ -41,9 +42,11 @@ class RunOptions:
     step_timeout: float | None = None
     on_oom: str = "fail"
     reference: str | None = None
+    replicas: int = 1
+    router: str = "round-robin"
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    USED = ("backend", "executor", "model", "pool", "scheduler", "workload")
+    USED = ("backend", "executor", "model", "pool", "router", "scheduler", "workload")
 
     def check(self) -> None:
         """What can be said before anything is looked for.
@@ -59,6 +62,13 @@ class RunOptions:
         timeout = self.step_timeout
         if timeout is not None and not 0 < timeout < 1e6:
             raise UsageError(f"--step-timeout is {timeout}; seconds above 0 are wanted")
+        natural("--replicas", self.replicas, 1)
+        if self.replicas > 1 and self.device.partition(":")[0] != "sim":
+            raise UsageError(
+                f"--replicas {self.replicas}: replicas are simulated; use --device sim:…, not {self.device}"
+            )
+        if self.replicas > 1 and timeout is not None:
+            raise UsageError("--step-timeout is for one replica; leave it out, or --replicas")
 
 
 def natural(flag: str, value: int, least: int) -> None:

@@ -13,9 +13,19 @@ from musebench.workload.build import Built
 from musebench.workload.workload import Workload
 
 
+@dataclass(frozen=True)
+class Stack:
+    """Where one replica's steps run."""
+
+    backend: Backend
+    pool: Pool
+    executor: Executor
+
+
 @dataclass
 class Parts:
-    """What a run is put together from; `built.requests` may be changed before the first step."""
+    """What a run is put together from; `built.requests` may be changed before the first step. `replicas` are
+    those beside the first, whose backend, pool and executor stand here."""
 
     workload: Workload
     built: Built
@@ -31,14 +41,24 @@ class Parts:
     bound: MemoryBound
     audit: Audit | None
     reference: Reference | None = None
+    replicas: tuple[Stack, ...] = ()
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """All replicas, from 0."""
+        return (Stack(self.backend, self.pool, self.executor), *self.replicas)
 
     def close(self) -> str | None:
         """Close everything; what does not close costs no report. The first such thing as text."""
         trouble = None
         for what, close in (
-            ("executor", self.executor.close),
-            ("storage", self.backend.storage().close),
-            ("backend", self.backend.close),
+            one
+            for stack in self.stacks
+            for one in (
+                ("executor", stack.executor.close),
+                ("storage", stack.backend.storage().close),
+                ("backend", stack.backend.close),
+            )
         ):
             try:
                 close()

@@ -21,7 +21,7 @@ from musebench.report.columns import RunData
 from musebench.report.journal import JournalHead
 from musebench.report.recorded import NOT_MEASURED, EndedSince, before_the_run, run_data
 from musebench.run.options import RunOptions
-from musebench.run.parts import Parts
+from musebench.run.parts import Parts, Stack
 
 OnStep = Callable[[Engine], None]
 
@@ -42,7 +42,7 @@ class Repeat:
         self._parts = parts
         self._margins = options.margins
         self._shrink = Shrink() if options.on_oom == "shrink" else None
-        self.engine = _engine(options, registry, parts, self._shrink)
+        self.engine = make_engine(options, registry, parts, parts.stacks[0], self._shrink)
         self._start_rows = parts.backend.storage().rows
         self._counters_before = dict(parts.executor.counters())
         self._audited_before = {} if parts.audit is None else parts.audit.counts()
@@ -52,24 +52,33 @@ class Repeat:
 
     def serve(self, watch: AbstractContextManager[Any]) -> str | None:
         """Serve all requests, within `watch`; why that is incomplete, or None."""
-        parts, engine = self._parts, self.engine
+        parts = self._parts
         meter = EnergyMeter(getattr(parts.backend, "nvml", None))
         meter.start()
-        began, wall_began = parts.backend.clock.now(), time.perf_counter()
+        began, wall_began = self._now(), time.perf_counter()
         try:
             with watch:
-                engine.run(parts.built.requests, parts.workload.concurrency)
-            message = trouble_of(engine)
+                self._run()
+            message = self._trouble()
         except KeyboardInterrupt:
             message = "interrupted"
         except Exception as error:
-            message = f"step {len(engine.recorder.steps)}: {type(error).__name__}: {error}"
+            message = f"step {len(self.engine.recorder.steps)}: {type(error).__name__}: {error}"
         wall = time.perf_counter() - wall_began
         # No host time in a report of virtual time: it would not be the same twice.
         self._wall_seconds = None if isinstance(parts.backend.clock, VirtualClock) else wall
         self._energy = meter.stop()
-        self.seconds = parts.backend.clock.now() - began
+        self.seconds = self._now() - began
         return message
+
+    def _now(self) -> float:
+        return self._parts.backend.clock.now()
+
+    def _run(self) -> None:
+        self.engine.run(self._parts.built.requests, self._parts.workload.concurrency)
+
+    def _trouble(self) -> str | None:
+        return trouble_of(self.engine)
 
     def counters(self) -> dict[str, int | float]:
         """The executor's, over this serving."""
@@ -105,11 +114,16 @@ class Repeat:
 
 
 def measure(
-    options: RunOptions, registry: Registry, parts: Parts, progress: Progress | None, kept: Kept | None
+    options: RunOptions,
+    registry: Registry,
+    parts: Parts,
+    progress: Progress | None,
+    kept: Kept | None,
+    kind: type[Repeat] = Repeat,
 ) -> tuple[list[RunData], str | None]:
     """Warm-ups, then the repeats; an interruption keeps what there is, as an incomplete report."""
     for _ in range(options.warmup):
-        warmup = Repeat(options, registry, parts)
+        warmup = kind(options, registry, parts)
         warmup.engine.on_step = _telling(progress, 0)
         message = warmup.serve(nullcontext())
         if message is not None:
@@ -121,7 +135,7 @@ def measure(
     parts.backend.reset_peak()
     runs: list[RunData] = []
     for number in range(1, options.repeat + 1):
-        repeat = Repeat(options, registry, parts)
+        repeat = kind(options, registry, parts)
         message = _serve_kept(repeat, number, runs, parts, _telling(progress, number), kept)
         parts.snapshots["peak"] = parts.backend.memory()
         runs.append(repeat.data())
@@ -157,13 +171,16 @@ def _telling(progress: Progress | None, number: int) -> OnStep | None:
     return None if progress is None else partial(progress, repeat=number)
 
 
-def _engine(options: RunOptions, registry: Registry, parts: Parts, shrink: Shrink | None) -> Engine:
-    backend, bounds = parts.backend, parts.bounds
+def make_engine(
+    options: RunOptions, registry: Registry, parts: Parts, stack: Stack, shrink: Shrink | None
+) -> Engine:
+    """An engine of its own over one replica."""
+    backend, bounds = stack.backend, parts.bounds
     simulated = backend.name == "sim"
     return Engine(
         registry.get("scheduler", options.scheduler).make(options.settings.get("scheduler", {})),
-        parts.pool,
-        parts.executor,
+        stack.pool,
+        stack.executor,
         backend.clock,
         parts.limits,
         bounds.max_sessions,
