@@ -17,14 +17,13 @@ from musebench.matrix.launch import Launch, LocalLauncher
 from musebench.report.files import read
 from musebench.report.gate import gate
 
-
 SIMULATED = ("--device", "sim:h200", "--model", "llama-3.1-8b")
 """Starts in half a second, and its times are exact."""
 
 
 def launch_of(path: Path, *arguments: str) -> Launch:
     arguments = arguments or SIMULATED
-    return Launch(path.stem, ("run", "single", *arguments, "--out", str(path), "--no-progress"), path)
+    return Launch(path.stem, ("run", "mixed-small", *arguments, "--out", str(path), "--no-progress"), path)
 
 
 def on_ray(address: str, launches: list[Launch], timeout: float | None = None, **options):
@@ -81,7 +80,7 @@ def test_what_no_node_can_take_is_refused_at_once(address, tmp_path, arguments, 
 def test_a_run_whose_worker_is_killed_is_run_again_and_nothing_is_lost(address, matrix, telling, tmp_path):
     script, lines = telling
     process = matrix(
-        "single", *SIMULATED, "--pool", "geometric,fixed", "--repeat", "1", "--on", "ray",
+        "mixed-small", *SIMULATED, "--pool", "geometric,fixed", "--repeat", "1", "--on", "ray",
         "--set", f"launcher.address={address}", "--set", f"launcher.python={script}",
     )  # fmt: skip
     os.kill(int(lines.readline()), signal.SIGKILL)
@@ -101,7 +100,7 @@ def test_a_run_whose_worker_is_killed_is_run_again_and_nothing_is_lost(address, 
 def test_a_run_whose_worker_dies_every_time_costs_its_cell_and_says_why(address, matrix, telling, tmp_path):
     script, lines = telling
     process = matrix(
-        "single", *SIMULATED, "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}",
+        "mixed-small", *SIMULATED, "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}",
         "--set", f"launcher.python={script}", "--set", "launcher.retries=1", "--format", "json",
     )  # fmt: skip
     for _ in range(2):
@@ -114,8 +113,8 @@ def test_a_run_whose_worker_dies_every_time_costs_its_cell_and_says_why(address,
 
 def test_a_matrix_that_is_killed_goes_on_where_it_was(address, matrix, tmp_path):
     arguments = (
-        "single", *SIMULATED, "--pool", "geometric,fixed", "--scheduler", "solo,chunked", "--repeat", "1",
-        "--on", "ray", "--set", f"launcher.address={address}", "--set", "launcher.parallel=1",
+        "mixed-small", *SIMULATED, "--pool", "geometric,fixed", "--scheduler", "solo,chunked",
+        "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}", "--set", "launcher.parallel=1",
     )  # fmt: skip
     first = matrix(*arguments)
     assert first.stderr is not None
