@@ -114,7 +114,8 @@ def test_a_run_whose_worker_dies_every_time_costs_its_cell_and_says_why(address,
 def test_a_matrix_that_is_killed_goes_on_where_it_was(address, matrix, tmp_path):
     arguments = (
         "mixed-small", *SIMULATED, "--pool", "geometric,fixed", "--scheduler", "solo,chunked",
-        "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}", "--set", "launcher.parallel=1",
+        "--repeat", "1", "--on", "ray", "--set", f"launcher.address={address}",
+        "--set", "launcher.parallel=1",
     )  # fmt: skip
     first = matrix(*arguments)
     assert first.stderr is not None
