@@ -29,24 +29,21 @@ def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int
         )
     if not plan.prefills:
         return
-    planned: set[Sequence] = set()
+    admitted, planned = 0, set[Sequence]()
     for piece in plan.prefills:
         sequence = piece.sequence
-        if sequence in planned or sequence in plan.decodes:
+        if sequence in planned or (sequence.phase is Phase.DECODE and sequence in plan.decodes):
             raise ValueError(f"{sequence} is planned twice")
         planned.add(sequence)
-        if (
-            sequence.phase is not Phase.WAITING
-            and sequence not in running.prefilling
-            and sequence not in running.decoding
-        ):
+        if sequence.phase is Phase.WAITING:
+            admitted += 1
+        elif sequence not in running.prefilling and sequence not in running.decoding:
             raise ValueError(f"{sequence} neither waits nor has anything left to plan")
         if not 1 <= piece.count <= min(sequence.remaining, limits.most_prefill):
             raise ValueError(
                 f"a slice of {piece.count} tokens of {sequence}, which has {sequence.remaining} left; "
                 f"a prefill takes at most {limits.most_prefill}"
             )
-    admitted = sum(sequence.phase is Phase.WAITING for sequence in planned)
     if admitted > free_slots:
         raise ValueError(f"{admitted} sequences admitted; {free_slots} slots are free")
 
