@@ -109,6 +109,22 @@ class Cells:
         self.held[target] = count
         self._edited[target] = count
 
+    def move(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Renumber owned cells `sources` as `targets`, int32 [n], each free or itself a source; whoever owns
+        one keeps it. Contents are the storage's."""
+        owners = self.owners[sources]
+        self.owners[sources] = 0
+        self.owners[targets] = owners
+        renumbered = np.arange(self.rows + 1, dtype=np.int32)
+        renumbered[sources] = targets
+        for slot in np.flatnonzero(self.held).tolist():
+            held = int(self.held[slot])
+            cells = renumbered[self.table[slot, :held]]
+            if (cells != self.table[slot, :held]).any():
+                self.table[slot, :held] = cells
+                self._edited[slot] = held
+        self._lowest = 1
+
     def rewind(self, slot: int, to: int) -> None:
         """Give back a slot's cells from position `to` on; a cell is free when its last owner lets go."""
         held = int(self.held[slot])
@@ -125,7 +141,7 @@ class Cells:
             self._edited[slot] = min(self._edited[slot], to)
 
     def take_edits(self) -> tuple[tuple[int, int, np.ndarray], ...]:
-        """(slot, first position, cells) of table rows changed by forks since last asked."""
+        """(slot, first position, cells) of table rows changed by forks and moves since last asked."""
         if not self._edited:
             return ()
         edits = tuple(

@@ -100,6 +100,7 @@ class Engine:
         self._admissions = 0
         self._steps = 0
         self._resizes_seen = len(pool.resizes)
+        self._edits: tuple[tuple[int, int, np.ndarray], ...] = ()  # of the cell table, not yet sent
         self._torn = False  # a launch failed while another step was in flight
         self._origin = 0.0
 
@@ -390,13 +391,15 @@ class Engine:
 
     def _execute(self, flight: Flight, cells: np.ndarray) -> None:
         table, at = self.table, 0
-        edits = self.pool.take_edits()
+        # Those of a launch that failed may not have reached the device; sent twice, they say the same.
+        edits = self._edits = (*self._edits, *self.pool.take_edits())
         for forward in self.executor.cut(flight.plan):
             count = forward.plan.tokens
             packed = self.packer(forward, table, cells[at : at + count], flight.generation, edits)
             edits = ()
             at += count
             flight.add(packed, self.executor.execute(packed.batch))
+            self._edits = ()
             table.launched(forward.plan, packed)
         if at != len(cells):
             raise RuntimeError(
