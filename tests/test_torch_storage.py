@@ -130,3 +130,18 @@ def test_closing_is_safe_twice_and_in_any_order():
     with pytest.raises(RuntimeError, match="not open"):
         steps.backend.forward(pack([Piece(1, [1], 0, [1])]))
     llama_backend().close()
+
+
+def test_rows_move_inside_a_storage_in_order_and_over_themselves():
+    storage = llama_backend().storage()
+    storage.resize(12, 0)
+    for tensor in storage.buffers.tensors:
+        tensor[:] = torch.arange(12.0)[:, None, None]
+    copied = storage.move([(1, 3, 4), (10, 1, 2)])
+    assert copied == 6 * storage.cell_bytes
+    for tensor in storage.buffers.tensors:
+        assert tensor[:, 1, 7].tolist() == [0, 10, 11, 1, 2, 3, 4, 7, 8, 9, 10, 11]
+    for run in ((0, 3, 1), (3, 0, 1), (10, 3, 3), (3, 10, 3)):
+        with pytest.raises(ValueError, match="of 12 cannot be copied"):
+            storage.move([(5, 6, 1), run])
+    assert storage.buffers.keys[0][6, 0, 0] == 4
