@@ -19,7 +19,7 @@ from musebench.report import metrics
 from musebench.report.verdict import judge
 from musebench.run import RunOptions
 
-START_SECONDS = 120
+START_SECONDS = 240
 NEEDED = ("fastapi", "uvicorn", "openai")
 
 
@@ -40,9 +40,16 @@ def served(tmp_path_factory):
 
     # The server cannot open the GGUF file itself: it looks for the architecture's name, which GGUF has not.
     folder, file = tmp_path_factory.mktemp("smollm2"), smollm2()
-    transformers.AutoModelForCausalLM.from_pretrained(
+    read = transformers.AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32
-    ).save_pretrained(folder)
+    )
+    plain = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
+    module = transformers.AutoModelForCausalLM.from_config(
+        type(read.config).from_dict(plain), dtype=torch.float32
+    )
+    module.load_state_dict(read.state_dict())
+    module.save_pretrained(folder)
+    del read, module
     transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
