@@ -164,6 +164,10 @@ def _open(component: Component, factory: Any, options: RunOptions, registry: Reg
             trace_formats={c.name: c.make for c in registry.components("trace")},
         )
     )
+    if any(request.after is not None for request in built.requests):
+        raise UnsupportedError(
+            f"workload {workload.name!r} has turns, which only musebench's own engine serves"
+        )
     if not built.requests:
         raise UsageError(f"workload {workload.name!r} makes no request")
     reference = None

@@ -22,7 +22,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.planning import check_plan
 from musebench.core.protocols import Clock, Executor, Pool, Scheduler
 from musebench.core.recorder import GrowthRecord, Recorder
-from musebench.core.request import FinishReason, Request
+from musebench.core.request import FinishReason, Request, continued
 from musebench.core.sequence import Phase, Sequence, SequenceTable
 from musebench.core.sharing import adopt, sharing_of
 from musebench.core.steplog import StepCounts
@@ -94,6 +94,7 @@ class Engine:
         self._free_slots = list(range(1, max_sessions + 1))
         self._flights: deque[Flight] = deque()
         self._followers: deque[Request] = deque()  # each arrives when somebody has ended
+        self._turns: dict[str, Sequence] = {}  # by the id of the request that they go on from
         self.on_finish: Callable[[Sequence], None] | None = None
         self.horizon = math.inf
         self._sessions = 0
@@ -110,7 +111,7 @@ class Engine:
         """Take a request; what could never fit, or asks for nothing, ends at once.
 
         Raises:
-            ValueError: an id that was submitted before.
+            ValueError: an id that was submitted before, or a turn after one that was not.
         """
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r} was submitted before")
@@ -118,8 +119,24 @@ class Engine:
         self._sessions += 1
         self._by_id[request.id] = sequence
         self.recorder.sequences.append(sequence)
-        heapq.heappush(self._future, (request.arrival_seconds, sequence.session, sequence))
+        if request.after is None:
+            self._expect(sequence)
+        elif request.after.former not in self._by_id:
+            raise ValueError(
+                f"request {request.id!r} goes on from {request.after.former!r}, which is not known"
+            )
+        else:
+            self._turns[request.after.former] = sequence
         return sequence
+
+    def _expect(self, sequence: Sequence) -> None:
+        heapq.heappush(self._future, (sequence.arrival_seconds, sequence.session, sequence))
+
+    def refuse(self, request: Request, reason: FinishReason, message: str) -> None:
+        """Take a request that ends at once, for a reason that lies elsewhere."""
+        self._finish(self.submit(replace(request, after=None)), reason, message)
+        self._future = [entry for entry in self._future if entry[2].phase is not Phase.FINISHED]
+        heapq.heapify(self._future)
 
     def cancel(self, request_id: str) -> bool:
         """End a request in whatever phase it is; False when it had ended before. Others are untouched.
@@ -143,6 +160,11 @@ class Engine:
     def future(self) -> Iterable[Sequence]:
         """Those that were submitted and have not arrived, in no order."""
         return (entry[2] for entry in self._future)
+
+    @property
+    def brings(self) -> bool:
+        """Whether an end may bring a request."""
+        return bool(self._followers or self._turns or self.on_finish is not None)
 
     @property
     def idle(self) -> bool:
@@ -551,6 +573,7 @@ class Engine:
         sequence.finish_reason = reason
         sequence.message = message
         sequence.finish_seconds = self.now() if now is None else now
+        self._go_on_from(sequence)
         if self.on_finish is not None:
             self.on_finish(sequence)
         if self._followers:
@@ -564,3 +587,21 @@ class Engine:
             last = int(sequence.rest_steps[-1])
             if 0 <= last < len(self.recorder.steps):
                 sequence.last_token_seconds = self.recorder.steps[last].end
+
+    def _go_on_from(self, former: Sequence) -> None:
+        """The session's next turn, if there is one: it arrives, or ends as this one did."""
+        turn = self._turns.pop(former.request.id, None)
+        if turn is None or turn.phase is Phase.FINISHED:
+            return
+        assert former.finish_reason is not None
+        assert former.finish_seconds is not None
+        if not former.finish_reason.succeeded:
+            self._finish(turn, former.finish_reason, broken(turn.request, former), former.finish_seconds)
+            return
+        turn.ask(continued(turn.request, former.request, former.answer(), former.finish_seconds))
+        self._expect(turn)
+
+
+def broken(turn: Request, former: Sequence) -> str:
+    """Why a turn cannot be served."""
+    return f"request {turn.id!r}: the turn before it, {former.request.id!r}, was {former.finish_reason}"

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
-from musebench.core.engine import Engine
+from musebench.core.engine import Engine, broken
 from musebench.core.protocols import Router
-from musebench.core.request import Request
+from musebench.core.request import Request, continued
 from musebench.core.sequence import Sequence
 
 
@@ -55,15 +55,18 @@ class Fleet:
         self._views = [EngineView(engine) for engine in self.engines]
         self._future: list[tuple[float, int, Request]] = []
         self._followers: deque[Request] = deque()
+        self._turns: dict[str, Request] = {}  # by the id of the request that they go on from
         self._number = itertools.count()
 
     def run(self, requests: Iterable[Request], concurrency: int | None = None) -> None:
         """Until all have ended; as `Engine.run`, `concurrency` over all replicas together."""
-        self._followers = deque(requests)
+        given = list(requests)
+        self._turns = {one.after.former: one for one in given if one.after is not None}
+        self._followers = deque(one for one in given if one.after is None)
         while self._followers and (concurrency is None or len(self._future) < concurrency):
             self._expect(self._followers.popleft())
         for engine in self.engines:
-            engine.on_finish = self._follow if self._followers else None
+            engine.on_finish = self._follow if self._brings else None
             engine.begin()
         while True:
             arrival = self._future[0][0] if self._future else math.inf
@@ -76,12 +79,17 @@ class Fleet:
             else:
                 return
 
+    @property
+    def _brings(self) -> bool:
+        """Whether an end may bring a request."""
+        return bool(self._followers or self._turns)
+
     def _expect(self, request: Request) -> None:
         heapq.heappush(self._future, (request.arrival_seconds, next(self._number), request))
 
     def _others(self, behind: Engine) -> float:
         """From when on an end elsewhere may bring a request: others can be behind where this one has come."""
-        if not self._followers:
+        if not self._brings:
             return math.inf
         return min(
             (one.now() for one in self.engines if one is not behind and not one.idle), default=math.inf
@@ -98,7 +106,21 @@ class Fleet:
 
     def _follow(self, ended: Sequence) -> None:
         assert ended.finish_seconds is not None
-        self._expect(replace(self._followers.popleft(), arrival_seconds=ended.finish_seconds))
-        if not self._followers:
+        turn = self._turns.pop(ended.request.id, None)
+        if turn is not None:
+            self._go_on_from(ended, turn)
+        if self._followers:
+            self._expect(replace(self._followers.popleft(), arrival_seconds=ended.finish_seconds))
+        if not self._brings:
             for engine in self.engines:
                 engine.on_finish = None
+
+    def _go_on_from(self, former: Sequence, turn: Request) -> None:
+        """It arrives, or ends where the one before it did."""
+        assert former.finish_seconds is not None
+        assert former.finish_reason is not None
+        if former.finish_reason.succeeded:
+            self._expect(continued(turn, former.request, former.answer(), former.finish_seconds))
+            return
+        engine = next(one for one in self.engines if former.table is one.table)
+        engine.refuse(turn, former.finish_reason, broken(turn, former))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from musebench.core.errors import InputError
@@ -72,6 +73,21 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """Makes a request a later turn of a session: it arrives `think_seconds` after the request `former` has
+    ended, and its prompt is that one's prompt and answer, then its own tokens. `most_tokens` are the most
+    that there can be before its own."""
+
+    former: str
+    think_seconds: float = 0.0
+    most_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.think_seconds < float("inf"):
+            raise InputError(f"a turn {self.think_seconds} s after {self.former!r}; at least 0 is needed")
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One prompt and what is wanted of it.
 
@@ -82,6 +98,8 @@ class Request:
     trace row, ...) are for schedulers and routers and are copied into the report. `prefix` says what a prompt
     of unknown ids shares with others; None: nothing. `said` is what the ids were made of: a raw text, or
     turns of (role, content) that went through the chat template; None for others.
+    With `after` the prompt is only what the turn adds, until
+    `continued` makes it whole.
     """
 
     id: str
@@ -94,6 +112,7 @@ class Request:
     tags: dict[str, object] = field(default_factory=dict)
     prefix: Prefix | None = None
     said: str | tuple[tuple[str, str], ...] | None = None
+    after: After | None = None
 
     def __post_init__(self) -> None:
         if len(self.prompt) < 1:
@@ -106,6 +125,30 @@ class Request:
             raise InputError(f"request {self.id!r} arrives at {self.arrival_seconds} s; at least 0 is needed")
 
     @property
+    def most_tokens(self) -> int:
+        """Most tokens it can ever have, those of the turns before it among them."""
+        before = 0 if self.after is None else self.after.most_tokens
+        return before + len(self.prompt) + self.max_new_tokens
+
+    @property
     def cells_needed(self) -> int:
         """Most cells it can ever hold: the last token it makes is never fed back, so it needs none."""
-        return len(self.prompt) + max(self.max_new_tokens - 1, 0)
+        return self.most_tokens - (1 if self.max_new_tokens else 0)
+
+
+def continued(turn: Request, former: Request, answer: Ordered[int], finish_seconds: float) -> Request:
+    """A turn, whole: behind the prompt and the answer of the one before it, which ended at `finish_seconds`.
+
+    A simulated session names its blocks (`prefix`) one after the other, and goes on with that.
+    """
+    assert turn.after is not None
+    count = len(former.prompt) + len(answer) + len(turn.prompt)
+    prompt: Ordered[int] = range(count)
+    if not isinstance(turn.prompt, range):
+        prompt = array("i", [*former.prompt, *answer, *turn.prompt])
+    prefix = former.prefix
+    if prefix is not None and turn.prefix is None:
+        names, more = prefix.names, -(-count // prefix.block_tokens) - len(prefix.names)
+        prefix = replace(prefix, names=names + tuple(range(names[-1] + 1, names[-1] + 1 + more)))
+    arrival = finish_seconds + turn.after.think_seconds
+    return replace(turn, prompt=prompt, prefix=prefix, arrival_seconds=arrival, after=None)

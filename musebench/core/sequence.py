@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
 from enum import Enum
 
 import numpy as np
@@ -53,10 +54,8 @@ class Sequence:
 
     def __init__(self, session: int, request: Request, table: SequenceTable) -> None:
         self.session = session
-        self.request = request
         self.table = table
-        self.prompt_tokens = len(request.prompt)
-        self.limit = self.prompt_tokens + request.max_new_tokens  # most tokens it may ever have
+        self.ask(request)
         self.slot = 0
         self.phase = Phase.WAITING
         self.admitted = -1  # rank of the first admission: lower is older
@@ -65,13 +64,19 @@ class Sequence:
         self.pauses: tuple[float, ...] = ()  # seconds: preempted, admitted again, preempted, ...
         self.rest: Tokens | None = None  # generated tokens kept over a preemption
         self.rest_steps: Tokens | None = None
-        self.arrival_seconds = request.arrival_seconds
         self.scheduled_seconds: float | None = None
         self.first_token_seconds: float | None = None
         self.last_token_seconds: float | None = None
         self.finish_seconds: float | None = None
         self.finish_reason: FinishReason | None = None
         self.message: str | None = None
+
+    def ask(self, request: Request) -> None:
+        """Be of this request; of another than before only while it has no token."""
+        self.request = request
+        self.prompt_tokens = len(request.prompt)
+        self.limit = self.prompt_tokens + request.max_new_tokens  # most tokens it may ever have
+        self.arrival_seconds = request.arrival_seconds
 
     def __repr__(self) -> str:
         return f"<sequence {self.session} of {self.request.id!r}, {self.phase.value}, slot {self.slot}>"
@@ -118,6 +123,12 @@ class Sequence:
         """The tokens made so far, in order, without those in flight."""
         row = self.table.take(self.slot, self.prompt_tokens)[0] if self.slot else self.rest
         return [] if row is None else [token for token in np.asarray(row).tolist() if token != PENDING]
+
+    def answer(self) -> Ordered[int]:
+        """The tokens of a sequence that has ended; of a simulated one a range of as many."""
+        if self.rest is None or isinstance(self.rest, range):
+            return self.rest or ()
+        return self.generated_tokens()
 
     def generated_steps(self) -> list[int]:
         """The steps that made them; those of tokens in flight, which stand last, are not known yet."""

@@ -82,8 +82,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
     """What was launched, and after how many steps somebody has the last token."""
     if plan.prefills or not plan.decodes:
         return None
-    followed = engine._followers or engine.on_finish is not None
-    if engine.running.draining and (engine.waiting or followed):
+    if engine.running.draining and (engine.waiting or engine.brings):
         return None  # who waits may come in, and who follows arrives, once the step in flight has come back
     left = engine.table.least_left(plan)
     steps = min(

@@ -85,6 +85,8 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     built = _build(options, registry, workload, model, contents=not chosen.simulated)
     requests = built.requests
     limits, bounds = dimensions(options, workload, requests, model)
+    if options.reference is not None and any(one.after is not None for one in requests):
+        raise UsageError("--reference takes whole prompts; turns of a session have none before the run")
     reference = None if options.reference is None else reference_tokens(model, requests)
 
     backend = chosen.backend.load()(chosen.parsed["backend"], device, model)

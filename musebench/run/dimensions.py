@@ -27,7 +27,7 @@ def dimensions(
     ):  # fmt: skip
         if value is not None:
             natural(flag, value, 1)
-    longest = max(len(request.prompt) + request.max_new_tokens for request in requests)
+    longest = max(request.most_tokens for request in requests)
     context = options.max_context or given.max_context or min(longest, model.facts.max_context)
     if context > model.facts.max_context:
         raise UsageError(

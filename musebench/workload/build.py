@@ -18,6 +18,7 @@ from musebench.workload.draws import DRAWS, check_drawn, contents, generator
 from musebench.workload.spec import Context, PreambleSpec, PromptSpec, SamplingSpec, WorkloadSpec
 from musebench.workload.traced import prefix_of, prompt_of
 from musebench.workload.traces import read_trace
+from musebench.workload.turns import sessions
 
 DEFAULT_MAX_NEW_TOKENS = 16
 
@@ -129,7 +130,12 @@ def _from_lengths(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
         Request(str(index), prompt, most, stops, _sampling(spec.sampling, index, context.seed), arrival)
         for index, (prompt, most, arrival) in enumerate(zip(prompts, outputs, times, strict=True))
     ]
-    return Built(made if spec.preamble is None else _behind(spec.preamble, made, context))
+    if spec.preamble is not None:
+        made = _behind(spec.preamble, made, context)
+    if spec.turns is not None:
+        read = vocab(context) if context.contents else 0
+        made = sessions(spec.turns, made, spec.prompt_tokens, spec.output_tokens, context.seed, read)
+    return Built(made)
 
 
 def _behind(preamble: PreambleSpec, requests: list[Request], context: Context) -> list[Request]:

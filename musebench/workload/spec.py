@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from musebench.core.errors import InputError, UsageError
 from musebench.core.options import option
-from musebench.workload.arrivals import ARRIVALS, Arrivals
+from musebench.workload.arrivals import ARRIVALS, Arrivals, Closed
 from musebench.workload.decode import about, required
 from musebench.workload.lengths import LENGTHS, MOST_TOKENS, Lengths
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from musebench.models.source import Tokenizer
 
 MOST_REQUESTS = 10_000_000
+MOST_TURNS = 200
 MOST_ID = 2**31 - 1
 """Token ids are int32 on the device."""
 
@@ -118,6 +119,31 @@ class PromptSpec:
 
 
 @dataclass(frozen=True)
+class TurnsSpec:
+    """Sessions: after each request so many more, that carry what was said before."""
+
+    count: Lengths = field(metadata=about("turns of a session, the first among them", LENGTHS))
+    prompt_tokens: Lengths | None = field(
+        default=None, metadata=about("what each later turn adds; none: as the first prompt", LENGTHS)
+    )
+    think_seconds: float = option(
+        0.0, "mean time from an answer to the next turn", unit="s", minimum=0, maximum=1e6
+    )
+    think_cv: float = option(
+        0.0, "standard deviation of that time over its mean; 0: always the same, 1: exponential",
+        minimum=0, maximum=100,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        if self.count.bounds[0] < 1:
+            raise InputError(f"a session can have {self.count.bounds[0]} turns; at least 1 is wanted")
+        if self.count.bounds[1] > MOST_TURNS:
+            raise InputError(f"a session can have {self.count.bounds[1]:,} turns; at most {MOST_TURNS}")
+        if self.prompt_tokens is not None and self.prompt_tokens.bounds[0] < 1:
+            raise InputError("a turn can add no token; at least 1 is wanted")
+
+
+@dataclass(frozen=True)
 class PreambleSpec:
     """Tokens that prompts of drawn lengths have in common, in front of their own."""
 
@@ -203,6 +229,9 @@ class WorkloadSpec:
     preamble: PreambleSpec | None = field(
         default=None, metadata=about("tokens that prompts of drawn lengths begin with and share")
     )
+    turns: TurnsSpec | None = field(
+        default=None, metadata=about("sessions of several requests, each with the former ones' tokens")
+    )
     draws: str = option(
         "numpy", "which random numbers lengths and ids are drawn with", choices=("numpy", "python")
     )
@@ -257,7 +286,8 @@ _ALWAYS = ("name", "description", "defaults")
 KINDS: dict[str, tuple[str, ...]] = {
     "prompts": ("requests", "arrivals", "max_new_tokens", "sampling", "stop_tokens", "ignore_eos"),
     "prompt_tokens": (
-        "requests", "output_tokens", "preamble", "draws", "arrivals", "sampling", "stop_tokens", "ignore_eos",
+        "requests", "output_tokens", "preamble", "turns", "draws", "arrivals", "sampling", "stop_tokens",
+        "ignore_eos",
     ),
     "trace": ("requests", "arrivals", "sampling", "stop_tokens", "ignore_eos"),
     "generator": (),
@@ -266,6 +296,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 _INSTEAD = {
     "preamble": "; it is for prompt_tokens",
+    "turns": "; they are for prompt_tokens",
     "max_new_tokens": "; output_tokens, or the trace, says how many tokens are made",
     "draws": "; it is for prompt_tokens",
     "output_tokens": "; max_new_tokens, or the trace, says how many tokens are made",
@@ -293,6 +324,8 @@ def _check_lengths(spec: WorkloadSpec) -> None:
     fewest, _ = spec.prompt_tokens.bounds
     if fewest < 1:
         raise InputError(f"'prompt_tokens' can be {fewest}; a prompt has at least 1 token")
+    if spec.turns is not None and isinstance(spec.arrivals, Closed):
+        raise InputError("'turns' wait for one another; their 'arrivals' say when sessions begin, not closed")
     if spec.draws == "python":
         for name in ("prompt_tokens", "output_tokens"):
             kind = type(getattr(spec, name)).__name__.lower()
