@@ -16,9 +16,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "musebench"
 LAYERS = (
     ("cli",),
     ("pytest_plugin",),
+    ("testing",),
     ("capacity", "gate", "neighbours", "accept", "peers"),
     ("run", "matrix", "export"),
-    ("keeping", "testing", "checks"),
+    ("keeping", "checks"),
     ("report",),
     ("plugin",),
     ("schedulers", "routers", "pools", "executors", "backends", "models", "workload", "measure"),
@@ -172,6 +173,7 @@ def test_core_imports_nothing_heavy():
         "plot --help",
         "trace --help",
         "check --help",
+        "conformance --help",
         "accept --help",
     ],
 )

@@ -164,6 +164,7 @@ def register_commands(register: Register) -> None:
         ("history", "Follow a metric over commits, and mark where it changed."),
         ("matrix", "Run every combination of choices, a process each, into one table."),
         ("check", "Hold reports to every check, with the sums shown."),
+        ("conformance", "Hold a component to every law of its kind, over random histories."),
         ("accept", "Three runs of a model and the checks that they must pass."),
         ("new-plugin", "Make a plugin package to start from, with tests and a README."),
     ):

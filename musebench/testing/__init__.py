@@ -1,4 +1,45 @@
-"""Things to test musebench with, in the package so that a plugin's author can use them too.
+"""Whether a plugin is right: the conformance kit, and planted faults.
 
-They are no components of a normal run: `MUSEBENCH_TESTING=1` in the environment registers them.
+A plugin's author subclasses one class with one factory, in the tests of the package:
+
+    from musebench.testing import PoolConformance
+    from my_package.pool import MyPool
+
+    class TestMyPool(PoolConformance):
+        def make(self, bounds, storage):
+            return MyPool(MyPool.Options(), bounds, storage)
+
+pytest then shows a test a law, named after it: the pool has lived through random histories, and a law that does
+not hold is told in words with the shortest history that breaks it:
+
+    release: after opening A with 1 token and releasing A, 1 cell is owned by nobody but counted in use
+
+| class | the factory | what is drawn |
+| --- | --- | --- |
+| `PoolConformance` | `make(bounds, storage)` | steps, failures, ends, rewinds, forks; rows that move, stay or fail |
+| `SchedulerConformance` | `make()` | requests over time, limits, tight pools, cancels |
+
+`examples` and `seed` are attributes of each class. `musebench conformance NAME` holds a registered component to
+the same laws without a test. The laws themselves are in `musebench.testing.laws`, and know no pytest. All of it
+needs the extra `testing`: pip install 'musebench[testing]'.
+
+`MUSEBENCH_TESTING=1` in the environment registers an executor and a pool that fail on purpose
+(`musebench.testing.faults`); they are no components of a normal run.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+_CLASSES = ("PoolConformance", "SchedulerConformance")
+
+__all__ = list(_CLASSES)
+
+
+def __getattr__(name: str) -> Any:
+    """The classes, imported when they are used: they bring pytest along."""
+    if name not in _CLASSES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from musebench.testing import conformance
+
+    return getattr(conformance, name)

@@ -1,0 +1,81 @@
+"""The conformance kit as pytest classes: an author subclasses one, and gives it a factory.
+
+Each law is a test of its own, named after it; all laws of a class are held over one search. A law that cannot
+be judged (a pool without fork) is skipped with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from musebench.core.protocols import Pool, PoolBounds, Scheduler
+from musebench.testing.laws.law import ERRORS, Finding, Law
+from musebench.testing.laws.pool import POOL_LAWS, hold_pool
+from musebench.testing.laws.pool_histories import PoolHistory
+from musebench.testing.laws.pool_play import fake_storage
+from musebench.testing.laws.scheduler import SCHEDULER_LAWS, hold_scheduler
+
+
+class Conformance:
+    """What all kinds share. `examples` histories are drawn from `seed`."""
+
+    examples: ClassVar[int] = 200
+    seed: ClassVar[int] = 0
+    _findings: ClassVar[dict[str, Finding] | None] = None
+
+    def findings(self) -> list[Finding]:
+        """A finding a law."""
+        raise NotImplementedError
+
+    def hold(self, law: Law) -> None:
+        """Fail where this law is broken, with the shortest history that breaks it."""
+        kind = type(self)
+        if "_findings" not in kind.__dict__:
+            kind._findings = {finding.law.name: finding for finding in self.findings()}
+        finding = (kind._findings or {})[law.name]
+        if finding.outcome == "broken":
+            pytest.fail(finding.text(), pytrace=False)
+        if finding.outcome == "not judged":
+            pytest.skip(finding.reason)
+
+
+def _each(*laws: Law) -> Any:
+    return pytest.mark.parametrize("law", laws, ids=lambda law: law.name.replace(" ", "-"))
+
+
+class PoolConformance(Conformance):
+    """Random histories of steps, failures, ends, rewinds and forks, over rows that may move, stay or fail."""
+
+    def make(self, bounds: PoolBounds, storage: Any) -> Pool:
+        """The pool under test, over a `storage` that this class made."""
+        raise NotImplementedError
+
+    def storage(self, history: PoolHistory) -> Any:
+        """The rows of one history; another storage where the policy needs its own."""
+        return fake_storage(history)
+
+    def findings(self) -> list[Finding]:
+        return hold_pool(self.make, self.storage, examples=self.examples, seed=self.seed)
+
+    @_each(*POOL_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
+
+
+class SchedulerConformance(Conformance):
+    """Random requests over time, limits and tight pools, run by the engine; every plan is looked at."""
+
+    examples: ClassVar[int] = 60
+
+    def make(self) -> Scheduler:
+        """A new scheduler."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        return hold_scheduler(self.make, examples=self.examples, seed=self.seed)
+
+    @_each(*SCHEDULER_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
