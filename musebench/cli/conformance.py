@@ -38,8 +38,9 @@ def command(
 ) -> None:
     """Hold the component NAME to every law of its kind, over random histories on the CPU.
 
-    One line a law; one that is broken is told in words, with the shortest history that breaks it. The same laws
-    are pytest classes in musebench.testing. Exits with 0 when none is broken, 1 when one is, 2 for a mistake.
+    One line a law; one that is broken is told in words, with the shortest history that breaks it. The same
+    laws are pytest classes in musebench.testing. Exits with 0 when none is broken, 1 when one is, 2 for a
+    mistake.
 
     \b
     Examples:

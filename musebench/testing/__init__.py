@@ -9,19 +9,22 @@ A plugin's author subclasses one class with one factory, in the tests of the pac
         def make(self, bounds, storage):
             return MyPool(MyPool.Options(), bounds, storage)
 
-pytest then shows a test a law, named after it: the pool has lived through random histories, and a law that does
-not hold is told in words with the shortest history that breaks it:
+pytest then shows a test a law, named after it: the pool has lived through random histories, and a law that
+does not hold is told in words with the shortest history that breaks it:
 
     release: after opening A with 1 token and releasing A, 1 cell is owned by nobody but counted in use
 
 | class | the factory | what is drawn |
 | --- | --- | --- |
-| `PoolConformance` | `make(bounds, storage)` | steps, failures, ends, rewinds, forks; rows that move, stay or fail |
+| `PoolConformance` | `make(bounds, storage)` | steps, ends, rewinds, forks; rows that move or fail |
 | `SchedulerConformance` | `make()` | requests over time, limits, tight pools, cancels |
 
-`examples` and `seed` are attributes of each class. `musebench conformance NAME` holds a registered component to
-the same laws without a test. The laws themselves are in `musebench.testing.laws`, and know no pytest. All of it
-needs the extra `testing`: pip install 'musebench[testing]'.
+`examples` and `seed` are attributes of each class. `musebench conformance NAME` holds a registered component
+to the same laws without a test. The laws themselves are in `musebench.testing.laws`, and know no pytest. All
+of it needs the extra `testing`: pip install 'musebench[testing]'.
+
+A scheduler that by its policy lets any number of later requests overtake one who waits, such as shortest job
+first without aging, says so with the attribute `patience = None`; a number there is a bound of its own.
 
 `MUSEBENCH_TESTING=1` in the environment registers an executor and a pool that fail on purpose
 (`musebench.testing.faults`); they are no components of a normal run.

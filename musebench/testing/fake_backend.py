@@ -1,7 +1,7 @@
 """A backend without a device or a model: a token depends on every cell that its sequence attends, in order.
 
-A wrong cell, position, table row or slot, a graph replayed over rows that have moved, or padding written where
-somebody's token lies makes tokens wrong. What no device would notice at once is in `complaints`.
+A wrong cell, position, table row or slot, a graph replayed over rows that have moved, or padding written
+where somebody's token lies makes tokens wrong. What no device would notice at once is in `complaints`.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class FakeOutput:
 class FakeBackend:
     """Computes next tokens from what the cells hold; a step takes `step_seconds` of virtual time.
 
-    The launches named in `failing` (from 1) raise, when they are launched or, with `late`, when they are waited
-    for.
+    The launches named in `failing` (from 1) raise, when they are launched or, with `late`, when they are
+    waited for.
     """
 
     name = "fake"
@@ -199,8 +199,8 @@ class FakeBackend:
             self._complain(f"a graph of {graph.layout} was replayed with {batch.layout}")
         if graph.rows is not self._storage.content:
             self._complain(
-                f"a graph was replayed after the rows had moved (generation {batch.generation}): it reads and "
-                "writes the old ones"
+                f"a graph was replayed after the rows had moved (generation {batch.generation}): it reads "
+                "and writes the old ones"
             )
         return self._run(batch, graph.rows)
 

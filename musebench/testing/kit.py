@@ -24,7 +24,7 @@ class Trial:
     def make(self, *arguments: Any) -> Any:
         return self.component.make(self.values, *arguments)
 
-    def how(self) -> dict[str, int]:
+    def how(self) -> dict[str, Any]:
         return {"seed": self.seed} | ({} if self.examples is None else {"examples": self.examples})
 
 

@@ -1,5 +1,7 @@
-"""Histories of a pool: what sequences do to it, as data. Whoever a verb names is the n-th that is there, modulo
-their number; a verb that cannot be done is left out."""
+"""Histories of a pool: what sequences do to it, as data.
+
+Whoever a verb names is the n-th that is there, modulo their number; a verb that cannot be done is left out.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from musebench.testing.laws.search import many, strategies
 
 @dataclass(frozen=True)
 class Step:
-    """One plan: each of `opens` is a new sequence (tokens of its prompt, which prompt), `join` are running ones
-    that take part, no prefill is longer than `slice`. `undone`: the step fails after its cells were given."""
+    """One plan: each of `opens` is a new sequence (tokens of its prompt, which prompt), `join` are running
+    ones that take part, no prefill is longer than `slice`. `undone`: the step fails after its cells were
+    given."""
 
     opens: tuple[tuple[int, int], ...]
     join: tuple[int, ...]
@@ -51,7 +54,7 @@ Verb = Step | End | Rewind | Fork | Bulk
 
 @dataclass(frozen=True)
 class PoolHistory:
-    """`memory`: rows that fit; `failing`: resizes that do; `moves`: whether addresses move, resize by resize."""
+    """`memory`: rows that fit; `failing`: resizes that do; `moves`: whether addresses move, by resize."""
 
     sessions: int
     context: int

@@ -29,6 +29,6 @@ COUNTERS = Law("counters", "counters are numbers of at least 0 that never fall")
 BULK = Law("bulk", "reserve_steps leaves the counts of as many single steps, without growing")
 
 POOL_LAWS = (
-    START, CELLS, SCRATCH, OWNERS, ROWS, TOKENS, IN_USE, MOST_IN_USE, CAPACITY, ROOM, QUOTE, DECODES, LAST_CELL,
-    REFUSAL, GROWTH, GENERATION, RESIZES, PLAN, REWIND, FORK, RELEASE, COUNTERS, BULK,
+    START, CELLS, SCRATCH, OWNERS, ROWS, TOKENS, IN_USE, MOST_IN_USE, CAPACITY, ROOM, QUOTE, DECODES,
+    LAST_CELL, REFUSAL, GROWTH, GENERATION, RESIZES, PLAN, REWIND, FORK, RELEASE, COUNTERS, BULK,
 )  # fmt: skip

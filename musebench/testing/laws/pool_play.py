@@ -194,7 +194,7 @@ class _Player:
     def _bulk(self, steps: int) -> None:
         decoding = tuple(one for one in self.alive if self._decodes(one))
         pool: Any = self.pool
-        if not isinstance(pool, Lasting):
+        if not isinstance(self.pool, Lasting):
             self.history.cannot_judge(laws.BULK, "it has no reserve_steps, and is stepped")
             return
         if not decoding:

@@ -1,4 +1,4 @@
-"""What every scheduler promises: `musebench.core.protocols.Scheduler` and the contracts of progress and steps."""
+"""What every scheduler promises: the contracts of limits, progress and steps."""
 
 from __future__ import annotations
 

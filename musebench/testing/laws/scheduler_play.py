@@ -64,13 +64,13 @@ def _run(
     if drawn.pool == "fixed":
         capacity = None
     bounds = PoolBounds(drawn.sequences, most, capacity)
-    backend = FakeBackend(bounds)
+    backend: Any = FakeBackend(bounds)
     pool: Pool
     if drawn.pool == "fixed":
         pool = FixedPool(FixedOptions(), bounds, backend.storage())
     else:
         pool = GeometricPool(GeometricOptions(start=4), bounds, backend.storage())
-    watched = _Watched(scheduler, history, len(requests), drawn.sequences * most)
+    watched: Any = _Watched(scheduler, history, len(requests), drawn.sequences * most)
 
     def on_step(engine: Engine) -> None:
         for step, which in drawn.cancels:
@@ -239,7 +239,7 @@ class _Watched:
             )
             if same:
                 kept = plan.decodes == promise.decodes and not plan.prefills
-                fault = f"steady promised {promise.steps} more of the plan before, and nothing changed but the plan"
+                fault = f"steady promised {promise.steps} plans like the one before; only the plan changed"
                 self.history.hold(laws.STEADY, kept, fault)
         steps = self.inner.steady(plan)
         own = plan.decodes == running.decoding and not plan.prefills
