@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from musebench.cli import root
 from musebench.core.errors import PoolFull
 from musebench.core.options import NoOptions
-from musebench.core.plan import Limits, Slice, StepPlan
+from musebench.core.plan import Limits, StepPlan
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricOptions, GeometricPool
 from musebench.schedulers.chunked import ChunkedOptions, ChunkedScheduler
@@ -196,20 +196,6 @@ class PlansAFinishedSequence(SoloScheduler):
         return StepPlan((*made.decodes, ended[0]), made.prefills) if ended else made
 
 
-class PreemptsInACircle(ChunkedScheduler):
-    """Fills whatever room there is with the start of a prompt, which those who run need next."""
-
-    def plan(self, waiting, running, limits, pool):
-        made = super().plan((), running, limits, pool)
-        if waiting and len(running) < limits.most_sequences and not made.prefills:
-            one = waiting[0]
-            room = min(pool.room, limits.most_tokens) - made.tokens
-            count = min(one.remaining, room, limits.most_prefill)
-            if count > 0:
-                return StepPlan(made.decodes, (Slice(one, count),))
-        return made if not made.empty else super().plan(waiting, running, limits, pool)
-
-
 class ForgetsWhatItPlanned(ChunkedScheduler):
     calls = 0
 
@@ -237,7 +223,6 @@ BROKEN_SCHEDULERS = {
     ExceedsTheBudget: ({"limits"}, "tokens in a plan; at most"),
     PlansNothing: ({"progress"}, "nothing is planned, and r0 could run"),
     PlansAFinishedSequence: ({"known"}, "is planned, and has ended"),
-    PreemptsInACircle: ({"preemptions"}, "preemptions of"),
     ForgetsWhatItPlanned: ({"same"}, "is another the second time"),
     Meddles: ({"reads"}, "planning changed a sequence or the pool"),
 }
