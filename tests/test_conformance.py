@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from musebench.cli import root
 from musebench.core.errors import PoolFull
 from musebench.core.options import NoOptions
-from musebench.core.plan import Limits, StepPlan
+from musebench.core.plan import Limits, Slice, StepPlan
+from musebench.core.protocols import Forward
+from musebench.executors.eager import EagerExecutor
+from musebench.executors.graph import GraphExecutor, GraphOptions
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricOptions, GeometricPool
 from musebench.schedulers.chunked import ChunkedOptions, ChunkedScheduler
 from musebench.schedulers.solo import SoloScheduler
-from musebench.testing import PoolConformance, SchedulerConformance
+from musebench.testing import ExecutorConformance, PoolConformance, SchedulerConformance
+from musebench.testing.fake_backend import PlantedFailure
 from musebench.testing.laws import search as searching
+from musebench.testing.laws.executor import hold_executor
 from musebench.testing.laws.pool import hold_pool
 from musebench.testing.laws.scheduler import hold_scheduler
 
@@ -31,7 +37,7 @@ class TestGeometric(PoolConformance):
 
 
 class TestFixed(PoolConformance):
-    examples = 80
+    examples = 200
 
     def make(self, bounds, storage):
         return REGISTRY.get("pool", "fixed").make({}, bounds, storage)
@@ -157,9 +163,7 @@ def test_a_broken_pool_is_found_by_its_law_in_words(pool):
     assert 1 <= len(broken[law].history) <= 6, broken[law].text()
 
 
-class Starves(ChunkedScheduler):
-    """Prefers who came last, among those who run and those who wait."""
-
+class LastComesFirst(ChunkedScheduler):
     def plan(self, waiting, running, limits, pool):
         made = super().plan(list(waiting)[::-1], running, limits, pool)
         return StepPlan(made.decodes, made.prefills)
@@ -196,6 +200,21 @@ class PlansAFinishedSequence(SoloScheduler):
         return StepPlan((*made.decodes, ended[0]), made.prefills) if ended else made
 
 
+class PreemptsInACircle(ChunkedScheduler):
+    """Fills whatever room there is with the start of a prompt, which those who run need next."""
+
+    def plan(self, waiting, running, limits, pool):
+        made = super().plan((), running, limits, pool)
+        free = len(running) < limits.most_sequences and limits.fewest_prefill == 1
+        if waiting and free and not made.prefills:
+            one = waiting[0]
+            room = min(pool.room, limits.most_tokens) - made.tokens
+            count = min(one.remaining, room, limits.most_prefill)
+            if count > 0:
+                return StepPlan(made.decodes, (Slice(one, count),))
+        return made if not made.empty else super().plan(waiting, running, limits, pool)
+
+
 class ForgetsWhatItPlanned(ChunkedScheduler):
     calls = 0
 
@@ -218,11 +237,12 @@ class Meddles(SoloScheduler):
 
 
 BROKEN_SCHEDULERS = {
-    Starves: ({"order", "waiting"}, "which came earlier and differs in nothing else"),
+    LastComesFirst: ({"order", "waiting"}, "which came earlier and differs in nothing else"),
     NeverDecodesTheFirst: ({"running"}, "r0 runs and was not planned while others computed"),
     ExceedsTheBudget: ({"limits"}, "tokens in a plan; at most"),
     PlansNothing: ({"progress"}, "nothing is planned, and r0 could run"),
     PlansAFinishedSequence: ({"known"}, "is planned, and has ended"),
+    PreemptsInACircle: ({"preemptions"}, "preemptions of"),
     ForgetsWhatItPlanned: ({"same"}, "is another the second time"),
     Meddles: ({"reads"}, "planning changed a sequence or the pool"),
 }
@@ -236,6 +256,141 @@ def test_a_broken_scheduler_is_found_by_its_law_in_words(kind):
     broken = {finding.law.name: finding for finding in found if finding.outcome == "broken"}
     assert laws & set(broken), {finding.law.name: finding.text() for finding in found}
     assert any(words in broken[law].sentence() for law in laws & set(broken)), broken
+
+
+class TestGraph(ExecutorConformance):
+    examples = 60
+
+    def make(self, backend, limits):
+        return GraphExecutor(GraphOptions((1, 2, 4)), backend, limits)
+
+
+@pytest.mark.parametrize("name", ["eager", "compiled"])
+def test_built_in_executors_keep_every_law(name):
+    component = REGISTRY.get("executor", name)
+    for finding in hold_executor(lambda backend, limits: component.make({}, backend, limits), examples=30):
+        assert finding.outcome == "held", finding.text()
+
+
+def test_an_executor_that_cannot_be_made_on_the_fake_is_not_judged():
+    component = REGISTRY.get("executor", "exported")
+    found = hold_executor(lambda backend, limits: component.make({}, backend, limits), examples=5)
+    assert {finding.outcome for finding in found} == {"not judged"}
+    assert "backend 'fake' loads none" in found[0].reason
+
+
+class Doctored:
+    """An output with its tokens changed."""
+
+    device_seconds = margins = None
+
+    def __init__(self, output, change):
+        self.output, self.change = output, change
+
+    def wait(self):
+        tokens = self.change(self.output.wait())
+        self.device_seconds = self.output.device_seconds
+        return tokens
+
+
+class ReturnsAnotherOrder(EagerExecutor):
+    def execute(self, batch):
+        return Doctored(super().execute(batch), lambda tokens: tokens[::-1].copy())
+
+
+class DropsASequence(EagerExecutor):
+    def cut(self, plan):
+        return super().cut(StepPlan(plan.decodes[1:], plan.prefills) if len(plan.decodes) > 1 else plan)
+
+
+class MutatesItsPlan(EagerExecutor):
+    def cut(self, plan):
+        object.__setattr__(plan, "decodes", plan.decodes[::-1])
+        return super().cut(plan)
+
+
+class WritesPaddingIntoARealCell(GraphExecutor):
+    def execute(self, batch):
+        fields = batch.fields
+        fields.cells[batch.tokens :] = fields.cells[:1]
+        return super().execute(batch)
+
+
+class ForgetsThatRowsMoved(GraphExecutor):
+    def execute(self, batch):
+        self.ladder._generation = batch.generation if self.ladder._known else -1
+        return super().execute(batch)
+
+
+class AnswersFromMemory(EagerExecutor):
+    known: dict = {}  # noqa: RUF012 - the fault itself
+
+    def execute(self, batch):
+        key = batch.buffer.tobytes()
+        if key not in self.known:
+            self.known[key] = super().execute(batch)
+        return self.known[key]
+
+
+class LaunchesTwice(EagerExecutor):
+    def execute(self, batch):
+        super().execute(batch)
+        return super().execute(batch)
+
+
+class ExceedsItsLimits(EagerExecutor):
+    def cut(self, plan):
+        self.limits = Limits(1, max(self.limits.most_prefill - 1, 1), self.limits.most_sequences, 10**6)
+        return [Forward(plan, "eager")]
+
+
+class SwallowsFailures(EagerExecutor):
+    def execute(self, batch):
+        try:
+            return super().execute(batch)
+        except PlantedFailure:
+            return super().execute(batch)
+
+
+class CountsBelowZero(EagerExecutor):
+    def counters(self):
+        return {"forwards": -self._forwards}
+
+
+class KeepsItsGraphs(GraphExecutor):
+    def close(self):
+        """Nothing is dropped."""
+
+
+class GivesWideTokens(EagerExecutor):
+    def execute(self, batch):
+        return Doctored(super().execute(batch), lambda tokens: tokens.astype(np.int64))
+
+
+BROKEN_EXECUTORS = {
+    ReturnsAnotherOrder: ("waited", "gave tokens that the backend did not make in those rows"),
+    DropsASequence: ("slices", "the forwards hold 1 of r1; the plan is 1 of r0 and 1 of r1"),
+    MutatesItsPlan: ("plan", "the plan was changed while it was cut"),
+    WritesPaddingIntoARealCell: ("padding", "padding has neither"),
+    ForgetsThatRowsMoved: ("graphs", "replayed after the rows had moved"),
+    AnswersFromMemory: ("batches", "repeated from a cache"),
+    LaunchesTwice: ("batches", "launched more than once"),
+    ExceedsItsLimits: ("limits", "; it takes"),
+    SwallowsFailures: ("failures", "forward failed, and 0 steps was seen to fail"),
+    CountsBelowZero: ("counters", "counter 'forwards' is -1, below 0"),
+    KeepsItsGraphs: ("close", "is still kept"),
+    GivesWideTokens: ("output", "wait gave array"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_EXECUTORS, ids=lambda kind: kind.__name__)
+def test_a_broken_executor_is_found_by_its_law_in_words(kind):
+    law, words = BROKEN_EXECUTORS[kind]
+    options = GraphOptions((1, 4)) if issubclass(kind, GraphExecutor) else NoOptions()
+    found = hold_executor(lambda backend, limits: kind(options, backend, limits), examples=60)
+    broken = {finding.law.name: finding for finding in found if finding.outcome == "broken"}
+    assert law in broken, {finding.law.name: finding.text() for finding in found}
+    assert words in broken[law].sentence()
 
 
 def test_the_command_prints_a_line_a_law():

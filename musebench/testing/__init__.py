@@ -16,6 +16,7 @@ does not hold is told in words with the shortest history that breaks it:
 
 | class | the factory | what is drawn |
 | --- | --- | --- |
+| `ExecutorConformance` | `make(backend, limits)` | mixtures of batches, growth, failures, cancels, closing |
 | `PoolConformance` | `make(bounds, storage)` | steps, ends, rewinds, forks; rows that move or fail |
 | `SchedulerConformance` | `make()` | requests over time, limits, tight pools, cancels |
 
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_CLASSES = ("PoolConformance", "SchedulerConformance")
+_CLASSES = ("ExecutorConformance", "PoolConformance", "SchedulerConformance")
 
 __all__ = list(_CLASSES)
 

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from musebench.core.protocols import Pool, PoolBounds, Scheduler
+from musebench.core.plan import Limits
+from musebench.core.protocols import Executor, Pool, PoolBounds, Scheduler
+from musebench.testing.laws.executor import EXECUTOR_LAWS, hold_executor
 from musebench.testing.laws.law import ERRORS, Finding, Law
 from musebench.testing.laws.pool import POOL_LAWS, hold_pool
 from musebench.testing.laws.pool_histories import PoolHistory
@@ -77,5 +79,23 @@ class SchedulerConformance(Conformance):
         return hold_scheduler(self.make, examples=self.examples, seed=self.seed)
 
     @_each(*SCHEDULER_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
+
+
+class ExecutorConformance(Conformance):
+    """Random mixtures of batches on a fake backend whose tokens depend on every cell: growth, graphs,
+    padding, forwards that fail, cancels, and closing in any order."""
+
+    examples: ClassVar[int] = 100
+
+    def make(self, backend: Any, limits: Limits) -> Executor:
+        """The executor under test, over a `backend` that this class made."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        return hold_executor(self.make, examples=self.examples, seed=self.seed)
+
+    @_each(*EXECUTOR_LAWS, ERRORS)
     def test_law(self, law: Law) -> None:
         self.hold(law)

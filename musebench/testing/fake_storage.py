@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Ordered
 from typing import Any
 
 from musebench.core.errors import OutOfMemory
@@ -60,6 +61,14 @@ class FakeStorage:
             return Resize(True, live * CELL_BYTES, (rows + live) * CELL_BYTES)
         self.content[:] = made
         return Resize(False, 0, rows * CELL_BYTES)
+
+    def move(self, runs: Ordered[tuple[int, int, int]]) -> int:
+        """Copy rows, one run (source, target, count) after the other; returns the bytes copied."""
+        for source, target, count in runs:
+            if min(source, target) < 1 or count < 0 or max(source, target) + count > self.rows:
+                raise ValueError(f"{count} rows from {source} to {target} of {self.rows} cannot be copied")
+            self.content[target : target + count] = self.content[source : source + count]
+        return sum(count for _, _, count in runs) * CELL_BYTES
 
     def free_bytes(self) -> int | None:
         if not self.tells or self.most is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from musebench.plugin.component import Component
+from musebench.testing.laws.executor import hold_executor
 from musebench.testing.laws.law import Finding
 from musebench.testing.laws.pool import hold_pool
 from musebench.testing.laws.scheduler import hold_scheduler
@@ -29,6 +30,7 @@ class Trial:
 
 
 HOLD: dict[str, Callable[[Trial], list[Finding]]] = {
+    "executor": lambda trial: hold_executor(trial.make, **trial.how()),
     "pool": lambda trial: hold_pool(trial.make, **trial.how()),
     "scheduler": lambda trial: hold_scheduler(trial.make, **trial.how()),
 }

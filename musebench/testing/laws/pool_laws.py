@@ -18,17 +18,18 @@ QUOTE = Law("quote", "what quote says fits the room is not refused as full")
 DECODES = Law("decode cells", "decodes that decode_cells says fit the room are not refused as full")
 LAST_CELL = Law("last cell", "a request that refusal lets pass fits an empty pool, to the last cell")
 REFUSAL = Law("refusal", "a refused plan leaves the pool as it was")
-GROWTH = Law("growth", "rows are no more than most_rows says for the most cells in use")
+GROWTH = Law("growth", "rows are no more than most_rows and row_rule say of the most cells in use")
 GENERATION = Law("generation", "the generation rises exactly when addresses moved")
 RESIZES = Law("resizes", "resizes holds every change of the rows, as the storage made it")
 PLAN = Law("plan", "a reservation changes neither the plan nor its sequences")
 REWIND = Law("rewind", "rewind gives back the cells from a position on, and those before it stay")
 FORK = Law("fork", "a fork copies nothing, and take_edits tells its cells once")
+SHARING = Law("sharing", "what a pool adopts for a new sequence is told by take_edits, and holds its tokens")
 RELEASE = Law("release", "when everybody has let go, no cell is left in use")
-COUNTERS = Law("counters", "counters are numbers of at least 0 that never fall")
+COUNTERS = Law("counters", "counters are numbers of at least 0; those that count never fall")
 BULK = Law("bulk", "reserve_steps leaves the counts of as many single steps, without growing")
 
 POOL_LAWS = (
     START, CELLS, SCRATCH, OWNERS, ROWS, TOKENS, IN_USE, MOST_IN_USE, CAPACITY, ROOM, QUOTE, DECODES,
-    LAST_CELL, REFUSAL, GROWTH, GENERATION, RESIZES, PLAN, REWIND, FORK, RELEASE, COUNTERS, BULK,
+    LAST_CELL, REFUSAL, GROWTH, GENERATION, RESIZES, PLAN, REWIND, FORK, SHARING, RELEASE, COUNTERS, BULK,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from musebench.core.plan import Slice, StepPlan
 from musebench.core.protocols import Pool, PoolBounds, Storage
 from musebench.core.request import Request
 from musebench.core.sequence import Sequence, SequenceTable
+from musebench.core.sharing import sharing_of
 from musebench.core.stretch import Lasting
 from musebench.testing.fake_storage import FakeStorage
 from musebench.testing.laws import pool_laws as laws
@@ -40,7 +41,7 @@ def pool_play(make: MakePool, storage: MakeStorage = fake_storage) -> Callable[[
         rows = WatchedRows(storage(drawn))
         try:
             pool = make(bounds, rows.storage)
-        except UsageError as error:
+        except (UsageError, UnsupportedError) as error:
             raise Impossible(f"it is not made: {error}") from None
         player = _Player(pool, bounds, rows, history)
         player.begin()
@@ -60,6 +61,7 @@ class _Part:
     count: int
     new: bool = False
     decode: bool = False
+    adopted: int = 0
 
 
 class _Player:
@@ -231,6 +233,8 @@ class _Player:
         pool, state, hold = self.pool, self.state, self.history.hold
         if told:
             self.history.doing(_words(parts))
+        if sharing_of(pool) is None:
+            self.history.cannot_judge(laws.SHARING, "it shares no prefixes")
         quoted = sum(pool.quote(part.sequence) for part in parts)
         decodes_only = all(part.decode for part in parts)
         room, before = pool.room, state.facts()
@@ -239,6 +243,7 @@ class _Player:
         for part in parts:
             if part.new:
                 self._enter(part.sequence)
+                self._adopt(part)
         plan = StepPlan(
             tuple(part.sequence for part in parts if part.decode),
             tuple(Slice(part.sequence, part.count) for part in parts if not part.decode),
@@ -254,7 +259,9 @@ class _Player:
             for part in parts:
                 if part.new:
                     self.alive.remove(part.sequence)
-                    self.state.leave(part.sequence.leave())
+                    slot = part.sequence.leave()
+                    pool.release(slot)
+                    self.state.leave(slot)
             memory = self.rows.failures > failures
             state.refused(before, refused, memory)
             if not memory:
@@ -273,6 +280,12 @@ class _Player:
         hold(laws.PLAN, _seen(plan, self.table) == seen, "the plan or its sequences changed")
         state.given(plan, given, told)
         for part in parts:
+            if part.adopted:
+                row = state.cells[part.sequence.slot]
+                name, has = names_of([part.sequence]), len(row) - part.count
+                fault = f"{name} adopted {part.adopted} tokens, and take_edits told {has} cells"
+                hold(laws.SHARING, has == part.adopted, fault)
+        for part in parts:
             self.table.computed[part.sequence.slot] += part.count
         if undone:
             self._undo(parts)
@@ -281,6 +294,18 @@ class _Player:
                 self._next_token(part.sequence)
         state.look()
         return True
+
+    def _adopt(self, part: _Part) -> None:
+        """What a pool that shares has of a new sequence is not computed again; its last token always is."""
+        sharing = sharing_of(self.pool)
+        if sharing is None:
+            return
+        sequence, most = part.sequence, part.sequence.length - 1
+        count = sharing.adopt(sequence, most)
+        self.history.hold(laws.SHARING, 0 <= count <= most, f"it adopted {count} tokens of at most {most}")
+        self.table.adopt(sequence.slot, count)
+        part.count = min(part.count, sequence.remaining)
+        part.adopted = count
 
     def _undo(self, parts: list[_Part]) -> None:
         """As the engine does when a launch fails."""

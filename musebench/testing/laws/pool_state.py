@@ -30,6 +30,9 @@ class WatchedRows:
         self.failures = 0
         self._inner = storage.resize
         storage.resize = self._resize
+        if hasattr(storage, "move"):
+            self._inner_move = storage.move
+            storage.move = self._move
 
     def _resize(self, rows: int, live: int) -> Resize:
         try:
@@ -41,6 +44,13 @@ class WatchedRows:
         self.content = kept[:rows] + [None] * (rows - len(kept))
         self.done.append((rows, self.storage.bytes, made))
         return made
+
+    def _move(self, runs: Iterable[tuple[int, int, int]]) -> int:
+        runs = list(runs)
+        copied: int = self._inner_move(runs)
+        for source, target, count in runs:
+            self.content[target : target + count] = self.content[source : source + count]
+        return copied
 
 
 class PoolState:
@@ -54,7 +64,7 @@ class PoolState:
         self.history = history
         self.cells: dict[int, list[int]] = {}
         self.sequences: dict[int, Sequence] = {}
-        self._counters = Counted(laws.COUNTERS)
+        self._counters = Counted(laws.COUNTERS, rates=True)
         self._contents: dict[int, list[Any]] = {}
         self.most = 0
         self._generation = pool.generation
@@ -232,13 +242,7 @@ class PoolState:
             rows == (pool.rows + 1 if pool.rows else 0),
             f"rows is {pool.rows}; the storage has {rows}",
         )
-        most_rows = getattr(pool, "most_rows", None)
-        if most_rows is None:
-            self.history.cannot_judge(laws.GROWTH, "it has no most_rows, and may grow to its capacity")
-        else:
-            most = most_rows(pool.most_in_use)
-            known = f"{pool.rows} rows; most_rows({pool.most_in_use}) is {most}"
-            hold(laws.GROWTH, not pool.rows or pool.rows <= most, known)
+        self._bounded()
         done = self.rows.done
         hold(laws.RESIZES, list(pool.resizes) == done, f"resizes is {pool.resizes}; the storage did {done}")
         moved = sum(resize.moved for _, _, resize in done[self._seen :])
@@ -249,6 +253,20 @@ class PoolState:
             was = f"the generation went from {self._generation} to {pool.generation}"
             hold(laws.GENERATION, rose == 0, f"{was}, and no address moved")
         self._seen, self._generation = len(done), pool.generation
+
+    def _bounded(self) -> None:
+        """By `most_rows` or `row_rule`, which a pool may have."""
+        pool, cells = self.pool, self.most
+        bounds: dict[str, int] = {}
+        if (most_rows := getattr(pool, "most_rows", None)) is not None:
+            bounds[f"most_rows({cells})"] = int(most_rows(cells))
+        if (rule := getattr(pool, "row_rule", None)) is not None:
+            bounds[f"row_rule.most({cells})"] = int(rule.most(cells))
+        for what, most in bounds.items():
+            known = f"there are {pool.rows} rows; {what} is {most}"
+            self.history.hold(laws.GROWTH, pool.rows <= most, known)
+        if not bounds:
+            self.history.cannot_judge(laws.GROWTH, "it has no most_rows, and may grow to its capacity")
 
     def _reads(self) -> None:
         for slot, cells in self.cells.items():

@@ -20,7 +20,7 @@ from musebench.pools.geometric import GeometricOptions, GeometricPool
 from musebench.testing.fake_backend import FakeBackend, reference
 from musebench.testing.laws import scheduler_laws as laws
 from musebench.testing.laws.law import History, counted, listed
-from musebench.testing.laws.scheduler_histories import SchedulerHistory
+from musebench.testing.laws.scheduler_histories import RUNNING, STREAM, WAITING, SchedulerHistory
 
 FIRST = 8
 """Of those who wait, so many are held against what planning may change."""
@@ -46,13 +46,13 @@ def scheduler_play(make: MakeScheduler) -> Callable[[SchedulerHistory, History],
 
 
 def _tell(requests: list[Request], drawn: SchedulerHistory, history: History) -> None:
-    for place, one in enumerate(requests):
-        if place == len(drawn.arrivals):
-            history.doing(f"submitting {drawn.stream} short requests, one a second")
-            return
+    crowd = drawn.crowd in (WAITING, RUNNING)
+    for one in requests[:1] if crowd else requests:
         what = f"{counted(len(one.prompt), 'token')} and {one.max_new_tokens} to make"
         at = f" at {one.arrival_seconds:g} s" if one.arrival_seconds else ""
         history.doing(f"submitting {one.id} with {what}{at}")
+    if crowd:
+        history.doing(f"submitting {STREAM} short requests, one a second, {drawn.slots} at a time")
 
 
 def _run(
@@ -60,17 +60,15 @@ def _run(
 ) -> _Watched:
     most = max(request.cells_needed for request in requests)
     limits = drawn.limits
-    capacity = None if drawn.spare is None else most + drawn.spare
-    if drawn.pool == "fixed":
-        capacity = None
-    bounds = PoolBounds(drawn.sequences, most, capacity)
+    capacity = None if drawn.cells is None else most + drawn.cells
+    bounds = PoolBounds(drawn.slots, most, capacity)
     backend: Any = FakeBackend(bounds)
     pool: Pool
-    if drawn.pool == "fixed":
+    if drawn.pool == "fixed" and capacity is None:
         pool = FixedPool(FixedOptions(), bounds, backend.storage())
     else:
         pool = GeometricPool(GeometricOptions(start=4), bounds, backend.storage())
-    watched: Any = _Watched(scheduler, history, len(requests), drawn.sequences * most)
+    watched: Any = _Watched(scheduler, history, len(requests), drawn.slots * most)
 
     def on_step(engine: Engine) -> None:
         for step, which in drawn.cancels:
@@ -78,9 +76,7 @@ def _run(
                 engine.cancel(requests[which].id)
 
     executor = EagerExecutor(NoOptions(), backend, limits)
-    engine = Engine(
-        watched, pool, executor, backend.clock, limits, drawn.sequences, most, drawn.overlap, on_step
-    )
+    engine = Engine(watched, pool, executor, backend.clock, limits, drawn.slots, most, drawn.overlap, on_step)
     watched.engine = engine
     engine.run(requests)
     watched.over()
@@ -107,7 +103,7 @@ class _Watched:
         self.engine: Any = None
         self.plans: list[Any] = []
         self._requests = requests
-        self._most_gap = 3 * others
+        self._most_gap = 2 * others
         self._gap: dict[Sequence, int] = {}
         self._started: list[Sequence] = []
         self._overtaken: dict[Sequence, int] = {}
@@ -186,7 +182,7 @@ class _Watched:
 
     def _circle(self) -> None:
         made = self.engine.recorder.preemptions
-        most = self._requests**2
+        most = self._requests * (self._requests - 1)
         self.history.hold(
             laws.PREEMPTIONS, made <= most, f"{made} preemptions of {self._requests} requests; at most {most}"
         )
