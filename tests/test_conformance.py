@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,14 +18,19 @@ from musebench.executors.eager import EagerExecutor
 from musebench.executors.graph import GraphExecutor, GraphOptions
 from musebench.plugin.registry import Registry
 from musebench.pools.geometric import GeometricOptions, GeometricPool
+from musebench.report.verdict import Verdict
 from musebench.schedulers.chunked import ChunkedOptions, ChunkedScheduler
 from musebench.schedulers.solo import SoloScheduler
-from musebench.testing import ExecutorConformance, PoolConformance, SchedulerConformance
+from musebench.testing import CheckConformance, ExecutorConformance, PoolConformance, SchedulerConformance
 from musebench.testing.fake_backend import PlantedFailure
 from musebench.testing.laws import search as searching
+from musebench.testing.laws.check import hold_check
 from musebench.testing.laws.executor import hold_executor
 from musebench.testing.laws.pool import hold_pool
+from musebench.testing.laws.router import hold_router
 from musebench.testing.laws.scheduler import hold_scheduler
+from musebench.testing.laws.trace import hold_trace
+from musebench.workload.traces.plain import PlainCsvReader
 
 REGISTRY = Registry.installed()
 
@@ -37,14 +43,14 @@ class TestGeometric(PoolConformance):
 
 
 class TestFixed(PoolConformance):
-    examples = 200
+    examples = 150
 
     def make(self, bounds, storage):
         return REGISTRY.get("pool", "fixed").make({}, bounds, storage)
 
 
 class TestChunked(SchedulerConformance):
-    examples = 20
+    examples = 15
 
     def make(self):
         return ChunkedScheduler(ChunkedOptions())
@@ -53,7 +59,7 @@ class TestChunked(SchedulerConformance):
 @pytest.mark.parametrize("name", ["solo", "static", "continuous"])
 def test_built_in_schedulers_keep_every_law(name):
     component = REGISTRY.get("scheduler", name)
-    for finding in hold_scheduler(lambda: component.make({}), examples=15):
+    for finding in hold_scheduler(lambda: component.make({}), examples=12):
         assert finding.outcome == "held", finding.text()
 
 
@@ -387,7 +393,7 @@ BROKEN_EXECUTORS = {
 def test_a_broken_executor_is_found_by_its_law_in_words(kind):
     law, words = BROKEN_EXECUTORS[kind]
     options = GraphOptions((1, 4)) if issubclass(kind, GraphExecutor) else NoOptions()
-    found = hold_executor(lambda backend, limits: kind(options, backend, limits), examples=60)
+    found = hold_executor(lambda backend, limits: kind(options, backend, limits), examples=40)
     broken = {finding.law.name: finding for finding in found if finding.outcome == "broken"}
     assert law in broken, {finding.law.name: finding.text() for finding in found}
     assert words in broken[law].sentence()
@@ -414,3 +420,146 @@ def test_without_hypothesis_the_kit_says_what_to_install(monkeypatch):
         Exception, match=r"hypothesis, which is not installed; pip install 'musebench\[testing\]'"
     ):
         searching.strategies()
+
+
+TRACES = {
+    "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
+    b"2023-11-16 18:15:50.9951690,396,109\n",
+    "mooncake": b'{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
+    b'{"timestamp": 30, "input_length": 700, "output_length": 2, "hash_ids": [0, 2]}\n',
+    "plain-csv": b"arrival,prompt_tokens,output_tokens\n0,3,4\n1.5,2,0\n",
+    "plain-jsonl": b'{"prompt_tokens": 3, "output_tokens": 4}\n{"prompt_tokens": 2, "output_tokens": 1}\n',
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_built_in_trace_readers_keep_every_law(name):
+    component = REGISTRY.get("trace", name)
+    for finding in hold_trace(lambda: component.make({}), TRACES[name], "trace.txt", examples=40):
+        assert finding.outcome == "held", finding.text()
+
+
+class CountsTimesDown(PlainCsvReader):
+    def read(self, path):
+        return (replace(row, arrival_seconds=-(row.arrival_seconds or 0.0)) for row in super().read(path))
+
+
+class CrashesOnAWord(PlainCsvReader):
+    def read(self, path):
+        for line in path.read_text(errors="replace").splitlines()[1:]:
+            int(line.split(",")[1])
+        return super().read(path)
+
+
+class TakesEverything(PlainCsvReader):
+    def recognises(self, head, filename):
+        return True
+
+
+BROKEN_READERS = {
+    CountsTimesDown: ("rows", "row 2 has the time -1.5 s"),
+    CrashesOnAWord: ("errors", "was raised in test_conformance.py"),
+    TakesEverything: ("recognises", "it takes garbage for its own"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_READERS, ids=lambda kind: kind.__name__)
+def test_a_broken_trace_reader_is_found_by_its_law_in_words(kind):
+    law, words = BROKEN_READERS[kind]
+    found = {
+        finding.law.name: finding for finding in hold_trace(kind, TRACES["plain-csv"], "t.csv", examples=60)
+    }
+    assert found[law].outcome == "broken", found
+    assert words in found[law].sentence()
+
+
+@pytest.mark.parametrize("name", [component.name for component in REGISTRY.components("check")])
+def test_built_in_checks_keep_every_law(name):
+    component = REGISTRY.get("check", name)
+    for finding in hold_check(lambda: component.make({}), examples=8):
+        assert finding.outcome == ("not judged" if finding.law.name == "fails" else "held"), finding.text()
+
+
+class TestPoolCheck(CheckConformance):
+    examples = 8
+
+    def make(self):
+        return REGISTRY.get("check", "pool").make({})
+
+    def broken(self, report):
+        runs = [replace(run, left_in_use=3) for run in report.runs]
+        return replace(report, runs=runs)
+
+
+class NeverFails:
+    def check(self, reports):
+        return [Verdict(report.id, "never", True, what="nothing") for report in reports]
+
+
+class FailsWithoutAReason:
+    def check(self, reports):
+        return [Verdict(report.id, "mute", False) for report in reports]
+
+
+class WantsMemory:
+    def check(self, reports):
+        return [
+            Verdict(report.id, "memory", report.memory.snapshots["peak"].host_peak != 0) for report in reports
+        ]
+
+
+BROKEN_CHECKS = {
+    NeverFails: ("fails", "none of its 1 verdicts fails the report that must fail"),
+    FailsWithoutAReason: ("verdicts", "without a reason"),
+    WantsMemory: ("errors", "KeyError was raised"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_CHECKS, ids=lambda kind: kind.__name__)
+def test_a_broken_check_is_found_by_its_law_in_words(kind):
+    law, words = BROKEN_CHECKS[kind]
+    broken = (lambda report: report) if law == "fails" else None
+    found = {finding.law.name: finding for finding in hold_check(kind, broken, examples=20)}
+    assert found[law].outcome == "broken", found
+    assert words in found[law].sentence()
+
+
+@pytest.mark.parametrize("name", [component.name for component in REGISTRY.components("router")])
+def test_built_in_routers_keep_every_law(name):
+    component = REGISTRY.get("router", name)
+    for finding in hold_router(lambda: component.make({}), examples=60):
+        assert finding.outcome == "held", finding.text()
+
+
+class OneTooMany:
+    name = "one-too-many"
+
+    def route(self, request, replicas):
+        return len(request.prompt) % (len(replicas) + 1)
+
+
+class Remembers:
+    name, asked = "remembers", 0
+
+    def route(self, request, replicas):
+        Remembers.asked += 1
+        return Remembers.asked % len(replicas)
+
+
+@pytest.mark.parametrize(
+    ("kind", "law", "words"),
+    [(OneTooMany, "place", "it answered 1 for 1 replicas"), (Remembers, "same", "the second time")],
+)
+def test_a_broken_router_is_found_by_its_law_in_words(kind, law, words):
+    found = {finding.law.name: finding for finding in hold_router(kind, examples=60)}
+    assert found[law].outcome == "broken", found
+    assert words in found[law].sentence()
+
+
+def test_the_command_holds_a_trace_reader_to_a_file(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(TRACES["plain-csv"])
+    asked = ["conformance", "plain-csv", "--examples", "10", "--file", str(path)]
+    result = CliRunner().invoke(root, asked)
+    assert result.exit_code == 0, result.output
+    assert "| trace  | plain-csv | endings" in result.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +24,9 @@ COLUMNS = ("kind", "name", "law", "outcome", "what")
 @click.option("--set", "sets", multiple=True, metavar="OPTION=VALUE", help="An option of the component.")
 @click.option("--seed", default=0, show_default=True, help="Of the histories that are drawn.")
 @click.option("--examples", type=click.IntRange(1), help="Histories a component; none: as its kind needs.")
+@click.option(
+    "--file", type=click.Path(path_type=Path), help="A right file of its format, for a reader of traces."
+)
 @format_option
 @pass_registry
 @click.pass_context
@@ -34,6 +38,7 @@ def command(
     sets: tuple[str, ...],
     seed: int,
     examples: int | None,
+    file: Path | None,
     form: str,
 ) -> None:
     """Hold the component NAME to every law of its kind, over random histories on the CPU.
@@ -47,6 +52,7 @@ def command(
       musebench conformance geometric
       musebench conformance fixed --kind pool --set context=64 --examples 1000
       musebench conformance chunked --seed 7
+      musebench conformance azure --file trace.csv
     """
     # The kit brings numpy and the engine along; imported here, so that --help stays fast.
     from musebench.testing.kit import HOLD, Trial
@@ -55,7 +61,7 @@ def command(
     rows: list[dict[str, Any]] = []
     broken = []
     for component in _components(registry, name, kind, tuple(HOLD)):
-        findings = HOLD[component.kind](Trial(component, values, examples, seed))
+        findings = HOLD[component.kind](Trial(component, values, examples, seed, file))
         broken += [(component, finding) for finding in findings if finding.outcome == "broken"]
         rows += [
             {

@@ -19,6 +19,9 @@ does not hold is told in words with the shortest history that breaks it:
 | `ExecutorConformance` | `make(backend, limits)` | mixtures of batches, growth, failures, cancels, closing |
 | `PoolConformance` | `make(bounds, storage)` | steps, ends, rewinds, forks; rows that move or fail |
 | `SchedulerConformance` | `make()` | requests over time, limits, tight pools, cancels |
+| `RouterConformance` | `make()` | requests, and replicas as busy as they come |
+| `TraceReaderConformance` | `make()`, `example` | a right file, spoilt piece by piece |
+| `CheckConformance` | `make()`, `broken(report)` | sound reports, ones that lack parts, one that must fail |
 
 `examples` and `seed` are attributes of each class. `musebench conformance NAME` holds a registered component
 to the same laws without a test. The laws themselves are in `musebench.testing.laws`, and know no pytest. All
@@ -35,7 +38,14 @@ from __future__ import annotations
 
 from typing import Any
 
-_CLASSES = ("ExecutorConformance", "PoolConformance", "SchedulerConformance")
+_CLASSES = (
+    "CheckConformance",
+    "ExecutorConformance",
+    "PoolConformance",
+    "RouterConformance",
+    "SchedulerConformance",
+    "TraceReaderConformance",
+)
 
 __all__ = list(_CLASSES)
 

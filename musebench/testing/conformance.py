@@ -11,13 +11,19 @@ from typing import Any, ClassVar
 import pytest
 
 from musebench.core.plan import Limits
-from musebench.core.protocols import Executor, Pool, PoolBounds, Scheduler
+from musebench.core.protocols import Executor, Pool, PoolBounds, Router, Scheduler
+from musebench.report.schema import Report
+from musebench.report.verdict import Check
+from musebench.testing.laws.check import CHECK_LAWS, hold_check
 from musebench.testing.laws.executor import EXECUTOR_LAWS, hold_executor
 from musebench.testing.laws.law import ERRORS, Finding, Law
 from musebench.testing.laws.pool import POOL_LAWS, hold_pool
 from musebench.testing.laws.pool_histories import PoolHistory
 from musebench.testing.laws.pool_play import fake_storage
+from musebench.testing.laws.router import ROUTER_LAWS, hold_router
 from musebench.testing.laws.scheduler import SCHEDULER_LAWS, hold_scheduler
+from musebench.testing.laws.trace import TRACE_LAWS, hold_trace
+from musebench.workload.traces.row import TraceFormat
 
 
 class Conformance:
@@ -97,5 +103,63 @@ class ExecutorConformance(Conformance):
         return hold_executor(self.make, examples=self.examples, seed=self.seed)
 
     @_each(*EXECUTOR_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
+
+
+class TraceReaderConformance(Conformance):
+    """A right file of the format, spoilt piece by piece. `example` is that file, with two rows or more, and
+    `filename` what it would be called."""
+
+    examples: ClassVar[int] = 150
+    example: ClassVar[bytes]
+    filename: ClassVar[str] = "trace.csv"
+
+    def make(self) -> TraceFormat:
+        """A new reader."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        return hold_trace(self.make, self.example, self.filename, examples=self.examples, seed=self.seed)
+
+    @_each(*TRACE_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
+
+
+class CheckConformance(Conformance):
+    """Reports of a simulated run: sound ones, ones that lack parts, and one that must fail."""
+
+    examples: ClassVar[int] = 30
+
+    def make(self) -> Check:
+        """A new check."""
+        raise NotImplementedError
+
+    def broken(self, report: Report) -> Report:
+        """A sound report, changed so that the check must fail it."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        return hold_check(self.make, self.broken, examples=self.examples, seed=self.seed)
+
+    @_each(*CHECK_LAWS, ERRORS)
+    def test_law(self, law: Law) -> None:
+        self.hold(law)
+
+
+class RouterConformance(Conformance):
+    """Random requests, and replicas as busy as they come."""
+
+    examples: ClassVar[int] = 150
+
+    def make(self) -> Router:
+        """A new router."""
+        raise NotImplementedError
+
+    def findings(self) -> list[Finding]:
+        return hold_router(self.make, examples=self.examples, seed=self.seed)
+
+    @_each(*ROUTER_LAWS, ERRORS)
     def test_law(self, law: Law) -> None:
         self.hold(law)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_SHORTENING = 200
+MOST_SHORTENING = 100
 """Histories played to shorten those that break laws."""
 
 
