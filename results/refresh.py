@@ -12,8 +12,9 @@ A document marks them by comments:
     <!-- hooks -->                          what stands between is made of musebench/plugin/hookspecs.py
     <!-- end -->
 
-`musebench matrix` keeps its reports in a folder that is thrown away: only simulated runs, which are the same
-everywhere, may stand in one; what was timed is shown from committed reports.
+`musebench matrix` and `musebench run` leave their reports in a folder that is thrown away, and a run is shown
+without its id: only simulated runs, which are the same everywhere, may stand in one; what was timed is shown
+from committed reports.
 
 `python results/refresh.py` makes all of them; with `--check` nothing is written, and it exits with 1 when
 something in a document is not what its command makes.
@@ -43,6 +44,7 @@ DOCUMENTS = (
     "results/baselines/cpu/README.md",
     "results/baselines/h200/README.md",
     "workloads/README.md",
+    "plugins/README.md",
 )
 
 OUTPUT = re.compile(
@@ -50,6 +52,9 @@ OUTPUT = re.compile(
 )
 UNCOMMITTED = re.compile(r"^warning: code with uncommitted changes[^\n]*\n\n?", re.MULTILINE)
 """True of whoever is at work on the documents, and of no number in them."""
+
+RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}: ")
+"""When a run was made, and chance."""
 
 HOOKS = re.compile(r"(<!-- hooks -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
@@ -69,10 +74,13 @@ def output(command: str) -> str:
     ):
         if words[0] == "matrix":
             words += ["--out", folder, "--no-progress"]
+        elif words[0] == "run":
+            words += ["--out", str(Path(folder) / "report.json"), "--no-progress"]
         result = CliRunner().invoke(root, words, catch_exceptions=False)
     if result.exit_code:
         raise RuntimeError(f"{command} ended with {result.exit_code}: {result.output}")
-    return UNCOMMITTED.sub("", result.stdout)
+    printed = UNCOMMITTED.sub("", result.stdout)
+    return RUN_ID.sub("", printed) if words[0] == "run" else printed
 
 
 def hooks() -> str:
