@@ -6,10 +6,14 @@ import importlib
 import statistics
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
+
+from musebench.report import files
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "results" / "baselines" / "simulation"
@@ -23,7 +27,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def modules(monkeypatch) -> Iterator[dict[str, ModuleType]]:
     """The scripts beside the table, which are no package."""
-    names = ("predict", "rows", "reasons", "kernel_tables", "llmservingsim", "make")
+    names = (
+        "predict", "rows", "reasons", "kernel_tables", "llmservingsim", "own_runs", "own_tables", "make",
+    )  # fmt: skip
     monkeypatch.syspath_prepend(str(FOLDER))
     try:
         yield {name: importlib.import_module(name) for name in names}
@@ -70,3 +76,32 @@ def test_the_real_run_of_llmservingsims_trace_reads_as_its_authors_summarise_it(
     assert statistics.fmean(real.tpot) == pytest.approx(32.5e-3, rel=2e-3)
     assert len(modules["llmservingsim"].compared(real, real)) == 7
     assert {row[3] for row in modules["llmservingsim"].compared(real, real)} == {"+0.0%"}
+
+
+def test_own_runs_make_the_steps_of_their_simulations_and_every_miss_has_a_reason(modules):
+    tables = modules["own_tables"]
+    found = modules["own_runs"].pairs()
+    assert len(found) == 21
+    assert {pair.name: pair.differences for pair in found if pair.differences} == {}
+    over = {pair.name for pair in tables.compared(found) if tables.missed(pair)}
+    assert over == set(tables.REASONS)
+    decodes = ("steady-llama-3.1-8b-1-graph", "steady-llama-3.2-1b-256-compiled", "mixed-llama-3.2-1b-graph")
+    assert not over & set(decodes)
+
+
+def test_a_difference_between_a_run_and_its_simulation_is_named(modules):
+    runs = modules["own_runs"]
+    path = runs.REPORTS / "steady-llama-3.2-1b-1-graph.json.gz"
+    report = files.read(path)
+    run = report.runs[0]
+    changed = replace(report, runs=[replace(run, counters={**run.counters, "captures": 2})])
+    assert runs.Pair("changed", report, changed, np.zeros(len(run.steps), bool)).differences == ["captures"]
+    assert runs.Pair("same", report, report, np.zeros(len(run.steps), bool)).differences == []
+
+
+def test_the_served_trace_meets_its_targets(modules):
+    shown = {row[0]: abs(float(row[3].rstrip("%"))) for row in modules["own_tables"].served_rows(DATA)}
+    assert shown["output tok/s"] <= 10.0
+    assert shown["tpot mean ms"] <= 10.0
+    assert shown["ttft mean s"] <= 25.0
+    assert shown["ttft p50 s"] <= 25.0

@@ -55,13 +55,13 @@ class ModelCosts:
         self._pair_flops = 4.0 * (facts.heads // work.devices) * facts.head_dim
         self._launches = {name: work.launches(program) for name, program in PROGRAMS.items()}
         self._bodies: dict[tuple[int, str], float] = {}
-        self._heads: dict[int, float] = {}
+        self._heads: dict[tuple[int, str], float] = {}
 
     # -- the device -----------------------------------------------------------------------------------
 
     def step(self, shape: StepShape, program: str) -> float:
         """Device seconds of one forward, nothing else on the device; its launch is `launch_seconds`."""
-        seconds = self._body(shape.tokens, program) + self._head(shape.rows)
+        seconds = self._body(shape.tokens, program) + self._head(shape.rows, program)
         for group in self._groups:
             seen = shape.attended(group.window)
             if seen.decode_cells:
@@ -73,7 +73,7 @@ class ModelCosts:
     def decode_stretch(self, contexts: np.ndarray, steps: int, program: str, padded: int = 0) -> np.ndarray:
         """`step` of each of `steps` forwards that decode one token a sequence, float64 [steps]."""
         tokens = len(contexts) + padded
-        seconds = np.full(steps, self._body(tokens, program) + self._head(tokens))
+        seconds = np.full(steps, self._body(tokens, program) + self._head(tokens, program))
         for group in self._groups:
             cells = decode_cells_over(contexts, steps, group.window)
             if len(contexts):
@@ -86,7 +86,7 @@ class ModelCosts:
             yield from self.decode_stretch(contexts.each(), steps, program, padded).tolist()
             return
         tokens, layers = contexts.decodes + padded, self._groups[0].count
-        seconds = self._body(tokens, program) + self._head(tokens)
+        seconds = self._body(tokens, program) + self._head(tokens, program)
         cells = contexts.total
         for _ in range(steps):
             yield seconds + layers * self._decode_seconds(cells)
@@ -94,7 +94,8 @@ class ModelCosts:
 
     def operations(self, shape: StepShape, program: str) -> list[Operation]:
         """The operations whose seconds `step` adds up, attention included."""
-        made = [*self.work.body(shape.tokens, PROGRAMS[program]), *self.work.head(shape.rows)]
+        known = PROGRAMS[program]
+        made = [*self.work.body(shape.tokens, known), *self.work.head(shape.rows, known)]
         for group in self._groups:
             seen = shape.attended(group.window)
             window = "" if group.window is None else f", window {group.window}"
@@ -115,10 +116,11 @@ class ModelCosts:
             known = self._bodies[tokens, program] = sum(operation.seconds for operation in operations)
         return known
 
-    def _head(self, rows: int) -> float:
-        known = self._heads.get(rows)
+    def _head(self, rows: int, program: str) -> float:
+        known = self._heads.get((rows, program))
         if known is None:
-            known = self._heads[rows] = sum(operation.seconds for operation in self.work.head(rows))
+            operations = self.work.head(rows, PROGRAMS[program])
+            known = self._heads[rows, program] = sum(operation.seconds for operation in operations)
         return known
 
     def _decode_seconds(self, cells: Any) -> Any:
@@ -166,7 +168,7 @@ class ModelCosts:
         """Seconds to capture one graph: forwards launched one by one, the device's time in them where that is
         longer, and a fixed part."""
         launch = self.profile.launch
-        alone = self._body(sequences, "eager") + self._head(sequences)
+        alone = self._body(sequences, "eager") + self._head(sequences, "eager")
         return launch.capture_seconds + launch.capture_launches * max(self.launch_seconds("eager"), alone)
 
     def copy_seconds(self, copied_bytes: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from math import log
+from math import inf, log
 
 COMPUTE, BANDWIDTH, LAUNCH, HOST, NETWORK = "compute", "bandwidth", "launch", "host", "network"
 
@@ -150,15 +150,38 @@ class AttentionRates:
 
 
 @dataclass(frozen=True, slots=True)
+class Reductions:
+    """Products of one token that a compiler makes as reductions, not the library's: `fixed_seconds` each +
+    bytes / (bandwidth x `bandwidth_share`)."""
+
+    bandwidth_share: float
+    fixed_seconds: float
+
+    def cost(self, moved: float, flops: float, bandwidth: float) -> Kernel:
+        moving = moved / (bandwidth * self.bandwidth_share)
+        bound = LAUNCH if self.fixed_seconds >= moving else BANDWIDTH
+        return Kernel(moved, flops, self.fixed_seconds + moving, bound)
+
+
+@dataclass(frozen=True, slots=True)
 class SmallKernels:
-    """Norms, rotary embedding, activations, residuals: `seconds` each + bytes / `bandwidth`."""
+    """Norms, rotary embedding, activations, residuals: `seconds` each + bytes / `bandwidth`.
+
+    Over a single token one takes `single_seconds`, where that was measured. Of what is larger than the
+    device's cache of `cache_bytes`, the next kernel finds nothing there: it moves at `memory_bandwidth`.
+    """
 
     seconds: float
     bandwidth: float
+    single_seconds: float | None = None
+    cache_bytes: float = inf
+    memory_bandwidth: float = inf
 
-    def cost(self, moved: float, kernels: int = 1) -> Kernel:
-        """`kernels` of them that move `moved` bytes together."""
-        fixed, moving = kernels * self.seconds, moved / self.bandwidth
+    def cost(self, moved: float, tokens: int, kernels: int = 1) -> Kernel:
+        """`kernels` of them over `tokens` tokens that move `moved` bytes together."""
+        each = self.seconds if tokens > 1 or self.single_seconds is None else self.single_seconds
+        bandwidth = self.bandwidth if moved / kernels <= self.cache_bytes else self.memory_bandwidth
+        fixed, moving = kernels * each, moved / bandwidth
         return Kernel(moved, 0.0, fixed + moving, LAUNCH if fixed >= moving else BANDWIDTH)
 
 

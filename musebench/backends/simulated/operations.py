@@ -77,9 +77,11 @@ class ModelWork:
         """Everything but attention, vocabulary and choice of tokens, for `tokens` tokens."""
         facts, element = self.facts, self.facts.element_bytes
         made = [
-            self._small("embedding", 1, 2 * tokens * facts.hidden * element, FIRST_AND_LAST[program.fused])
+            self._small(
+                "embedding", 1, tokens, 2 * tokens * facts.hidden * element, FIRST_AND_LAST[program.fused]
+            )
         ]
-        made.extend(self._products(tokens))
+        made.extend(self._products(tokens, program))
         if facts.experts:
             made.extend(self._experts(tokens, program))
         made.extend(self._between(tokens, program))
@@ -87,15 +89,17 @@ class ModelWork:
             made.append(self._reduced("all-reduce", 2 * facts.layers, tokens * facts.hidden * element))
         return made
 
-    def head(self, rows: int) -> list[Operation]:
+    def head(self, rows: int, program: Program) -> list[Operation]:
         """The vocabulary product and the choice of a token, for `rows` logit rows."""
         if rows == 0:
             return []
         facts, element = self.facts, self.facts.element_bytes
         vocab = -(-facts.vocab // self.devices)
         made = [
-            Operation("vocabulary", 1, self._product(rows, facts.hidden, vocab, element, facts.dtype)),
-            self._small("choice of tokens", 1, rows * facts.vocab * element, 1),
+            Operation(
+                "vocabulary", 1, self._product(rows, facts.hidden, vocab, element, facts.dtype, program)
+            ),
+            self._small("choice of tokens", 1, rows, rows * facts.vocab * element, 1),
         ]
         if self.devices > 1:
             # Each device sends its part of the logits once: half of an all-reduce.
@@ -198,13 +202,14 @@ class ModelWork:
     def _between(self, tokens: int, program: Program) -> Iterator[Operation]:
         layers = self.facts.layers
         for name, moved, kernels in self._small_shapes(program):
-            yield self._small(name, layers, tokens * moved, kernels)
+            yield self._small(name, layers, tokens, tokens * moved, kernels)
 
-    def _products(self, tokens: int) -> Iterator[Operation]:
+    def _products(self, tokens: int, program: Program) -> Iterator[Operation]:
         for name, inputs, outputs in self._product_shapes():
             kernel = self._product(
-                tokens, inputs, outputs, self.weights.bytes_per_weight, self.weights.rate or self.facts.dtype
-            )
+                tokens, inputs, outputs, self.weights.bytes_per_weight, self.weights.rate or self.facts.dtype,
+                program,
+            )  # fmt: skip
             yield Operation(name, self.facts.layers, kernel)
 
     def _experts(self, tokens: int, program: Program) -> Iterator[Operation]:
@@ -222,11 +227,16 @@ class ModelWork:
                                  max(1, round(pairs / distinct)), inputs, outputs)  # fmt: skip
             yield Operation(name, facts.layers, kernel)
         moved = 4 * pairs * facts.hidden * facts.element_bytes
-        yield self._small("routing", facts.layers, moved, MOE_KERNELS[program.fused])
+        yield self._small("routing", facts.layers, tokens, moved, MOE_KERNELS[program.fused])
 
-    def _product(self, tokens: int, inputs: int, outputs: int, weight_bytes: float, dtype: str) -> Kernel:
+    def _product(
+        self, tokens: int, inputs: int, outputs: int, weight_bytes: float, dtype: str, program: Program
+    ) -> Kernel:
         """[tokens, inputs] x [inputs, outputs]: weights once, activations in and out."""
         moved = inputs * outputs * weight_bytes + tokens * (inputs + outputs) * self.facts.element_bytes
+        reductions = self.profile.reductions
+        if reductions is not None and program.fused and tokens == 1:
+            return reductions.cost(moved, 2.0 * inputs * outputs, self.profile.bandwidth)
         return self._timed(moved, 2.0 * tokens * inputs * outputs, dtype, tokens, inputs, outputs)
 
     def _timed(
@@ -238,10 +248,10 @@ class ModelWork:
         )
         return Kernel(moved, flops, seconds, bound)
 
-    def _small(self, name: str, count: int, moved: float, kernels: int) -> Operation:
+    def _small(self, name: str, count: int, tokens: int, moved: float, kernels: int) -> Operation:
         """`count` groups of `kernels` small kernels that move `moved` bytes together, as one row of `count` x
         `kernels` kernels."""
-        whole = self.profile.small.cost(moved, kernels)
+        whole = self.profile.small.cost(moved, tokens, kernels)
         return Operation(name, count * kernels,
                          Kernel(moved / kernels, 0.0, whole.seconds / kernels, whole.bound))  # fmt: skip
 

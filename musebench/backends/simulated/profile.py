@@ -19,6 +19,7 @@ from musebench.backends.simulated.kernels import (
     AttentionRates,
     ProductCurve,
     ProductPoint,
+    Reductions,
     SmallKernels,
 )
 from musebench.core.errors import InputError, UsageError
@@ -60,7 +61,8 @@ class Profile:
     `bandwidth` and `rates` are what was measured, or what the datasheet says: `products`, `attention` and
     `small` say how much of them is reached. `copy_seconds` are spent on each growth beside its copy, and
     `copy_share` is the share of `bandwidth` that the copy reaches, reads and writes counted.
-    `workspace_bytes` are what libraries take for themselves. `sources` names the origin of each group of
+    `workspace_bytes` are what libraries take for themselves. `reductions` are a compiled step's products of
+    one token, None where they cost what the library's do. `sources` names the origin of each group of
     numbers.
     """
 
@@ -79,6 +81,7 @@ class Profile:
     copy_share: float
     workspace_bytes: int
     all_reduce: AllReduce | None
+    reductions: Reductions | None
     sources: Mapping[str, str]
 
     @property
@@ -215,6 +218,7 @@ def _made(tree: Mapping[str, Any], path: Path) -> Profile:
                 float(links["bandwidth"]),
                 {int(count): tuple(values) for count, values in links["by_devices"].items()},
             ),
+            reductions=Reductions(**tree["reductions"]) if tree.get("reductions") else None,
             sources=dict(tree["sources"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

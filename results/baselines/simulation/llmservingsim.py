@@ -3,7 +3,7 @@
     PYTHONPATH=. python3 results/baselines/simulation/llmservingsim.py REPORT [DATA]
 
 REPORT is the report of a run of traces/llmservingsim_sharegpt-llama-3.1-8b-300-sps10.jsonl on
-sim:rtx-pro-6000 with the limits of that vLLM run (128 sequences, 2,048 tokens a step).
+sim:rtx-pro-6000 with the limits of that vLLM run (128 sequences, 2,048 tokens a step) and a run to warm up.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from musebench.report import files, metrics
+from musebench.report.schema import Report
 
 RUN = Path("measured") / "llmservingsim" / "RTXPRO6000" / "Llama-3.1-8B"
 
@@ -49,12 +50,16 @@ def measured(data: Path) -> Served:
     )
 
 
-def simulated(report: Path) -> Served:
-    """The first run of a report."""
-    run = files.read(report).runs[0]
+def served(report: Report) -> Served:
+    """The first run of a report.
+
+    Raises:
+        SystemExit: nothing succeeded in it.
+    """
+    run = report.runs[0]
     rate = metrics.run_throughput(run).output_tokens_per_second
     if rate is None:
-        raise SystemExit(f"{report}: nothing succeeded in it")
+        raise SystemExit(f"{report.id}: nothing succeeded in it")
     return Served(metrics.ttft(run), metrics.tpot(run), metrics.e2e(run), rate)
 
 
@@ -71,5 +76,5 @@ def compared(real: Served, made: Served) -> list[tuple[str, str, str, str]]:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[2] if len(sys.argv) > 2 else "../shared/data")
-    lines = compared(measured(folder), simulated(Path(sys.argv[1])))
+    lines = compared(measured(folder), served(files.read(sys.argv[1])))
     print(tabulate(lines, ("figure", "vLLM", "simulated", "error"), tablefmt="github", disable_numparse=True))

@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[2])]
 
 from kernel_tables import own_steps, splitwise, vidur_products  # noqa: E402
+from own_tables import SERVED, own_rows, own_text, pairs, served_rows  # noqa: E402
 from reasons import LIMIT, reason  # noqa: E402
 from rows import FIGURES, Compared, compare_all  # noqa: E402
 
@@ -27,9 +28,10 @@ UNITS = {"output_tok_s": "tok/s", "decode_tok_s": "decode tok/s", "tpot_ms": "TP
 INTRODUCTION = """\
 # The cost model against measurements
 
-Every prediction here is made from shapes and a datasheet profile, in closed form, and nothing was fitted to
-the rows that are predicted. The efficiencies in `musebench/backends/simulated/profiles/defaults.json` come
-from other measurements: Vidur's tables of single products and all-reduces, and an H200. Written by
+Every prediction of others' measurements is made from shapes and a datasheet profile, and nothing was fitted
+to the rows that are predicted; most are in closed form. The efficiencies in
+`musebench/backends/simulated/profiles/defaults.json` come from other measurements: Vidur's tables of single
+products and all-reduces, and an H200. Written by
 
     PYTHONPATH=. python3 results/baselines/simulation/make.py ../shared/data
 
@@ -45,8 +47,9 @@ that engine's host, which no profile has.
 """
 
 STEPS = """\
-Replayed decodes at 1,024 cells a sequence, milliseconds, against `results/baselines/h200`. The profile has
-one figure from these steps, 2 us a small kernel; products and attention were measured by themselves.
+Replayed decodes at 1,024 cells a sequence, milliseconds, against `results/baselines/h200`. The profile's
+small kernels and its reductions were fitted to these steps; products and attention were measured by
+themselves.
 """
 
 
@@ -115,8 +118,16 @@ def main(data: Path) -> None:
     everything = compare_all(data)
     dense = [one for one in everything if one.dense]
     quantized = [one for one in everything if not one.dense]
+    own = pairs()
     parts = [
         INTRODUCTION,
+        "## Own runs on an H200\n",
+        own_text(own),
+        table(own_rows(own), ("run", "workload", "tok/s", "TTFT p50", "TPOT p50", "E2E p50", "own spread",
+                              "launch", "left out", "reason of a miss")) + "\n",
+        "## A served trace: LLMServingSim's real run of vLLM\n",
+        SERVED,
+        table(served_rows(data), ("figure", "vLLM", "simulated", "error")) + "\n",
         "## Dense models with weights of 16 bits\n",
         medians(dense) + "\n",
         compared_table(dense) + "\n",

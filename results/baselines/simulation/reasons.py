@@ -7,7 +7,7 @@ from rows import Compared
 LIMIT = 0.3
 
 BY_ROW = {
-    "m199": "the profile's launch cost is that of transformers' model code beside an H200: 22 us for each of "
+    "m199": "the profile's launch cost is that of transformers' model code beside an H200: 25 us for each of "
     "1,143 operations. The source is a secondary one and names neither its model code nor its host; without "
     "launches the same source is met within 30 % (m200)",
     "m100": "the table heads the A100 column 'out tok/s' and the H100 column 'out tok/s/GPU'; read as the "
