@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from musebench.core.protocols import Clock
 
 LONGEST_SLEEP = 3600.0
 """Seconds: longer ones are slept in parts, for the system's sleep has an upper limit."""
@@ -38,3 +43,13 @@ class VirtualClock:
 
     def sleep_until(self, seconds: float) -> None:
         self._now = max(self._now, seconds)
+
+
+def sleep_to(clock: Clock, origin: float, seconds: float) -> None:
+    """Return once `seconds` have passed since `origin`. (origin + seconds) - origin can round below it,
+    where a virtual clock would stand for ever."""
+    until = origin + seconds
+    clock.sleep_until(until)
+    while clock.now() - origin < seconds:
+        until = math.nextafter(until, math.inf)
+        clock.sleep_until(until)

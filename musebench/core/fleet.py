@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
 
-from musebench.core.engine import Engine, broken
+from musebench.core.engine import Engine
+from musebench.core.intake import broken
 from musebench.core.protocols import Router
 from musebench.core.request import Request, continued
 from musebench.core.sequence import Sequence

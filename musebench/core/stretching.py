@@ -56,7 +56,7 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
             _record(engine, forward, output, 1, steps - 1, later)
     last = Flight(
         plan,
-        engine._steps + steps - 1,
+        engine.launcher.steps + steps - 1,
         output.starts[-1],
         waiting,
         running if steps == 1 else len(engine.running),
@@ -67,9 +67,9 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     last.add(packed, output.last)
     last.attended_pairs = last.attended_cells
     table.launched(plan, packed)
-    engine._steps += steps
+    engine.launcher.steps += steps
     if steps == left:
-        engine._drain_full(last)
+        engine.admission.drain_full(last)
     engine._flights.append(last)
     if not engine.overlap:
         engine._commit(engine._flights.popleft())
@@ -101,7 +101,7 @@ def _launch(engine: Engine, plan: StepPlan) -> tuple[Forward, StretchOutput, int
             generation=engine.pool.generation,
             contexts=engine.table.contexts(plan),
             steps=steps,
-            arrival=min(engine._future[0][0], engine.horizon) if engine._future else engine.horizon,
+            arrival=min(engine.intake.next_arrival, engine.horizon),
             origin=engine._origin,
             overlap=engine.overlap,
             in_flight=bool(engine._flights),
