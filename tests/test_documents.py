@@ -76,7 +76,10 @@ def test_a_command_that_fails_is_no_output():
         refresh.output("musebench list nothing")
 
 
-TIED = re.compile(r"<!-- (?:output|example|made by make\.py): [^\n]+ -->\n.*?<!-- end[^\n]*-->", re.DOTALL)
+TIED = re.compile(
+    r"<!-- (?:(?:output|example|made by make\.py): [^\n]+|printed) -->\n.*?<!-- end[^\n]*-->", re.DOTALL
+)
+"""What tests/plugins/test_tutorial.py prints, and what the rest of this file holds."""
 EXAMPLE = re.compile(r"<!-- example: [^\n]+ -->\n(.*?)<!-- end -->", re.DOTALL)
 MEASURED = re.compile(
     r"\b\d[\d,.]* (?:ms|s|µs|us|MiB|GiB|KiB|%|mJ)(?! \()|(?:^|\| )\d{1,3}(?:,\d{3})+ \||\|\s+\d+\.\d+ \|"
