@@ -42,6 +42,12 @@ def tokens_of(report):
     return made
 
 
+def test_a_seed_that_no_report_can_hold_is_refused():
+    result = invoke("single", "--seed", str(2**63))
+    assert result.exit_code == 2
+    assert "--seed is 9223372036854775808; at most" in result.output
+
+
 def test_capitals_are_answered_and_shown(ran):
     result, report = ran("capitals")
     requests = report.runs[0].requests

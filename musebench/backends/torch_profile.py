@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ class TorchProfiler:
     """See `musebench.core.profiling.Profiler`: kernels and copies of a CUDA device, by stream; on a CPU the
     operations, by thread.
 
-    The profiler's clock is tied to the run's by marks: empty annotations, each begun right after the run's
-    clock was read. The smallest difference between an annotation's start and its reading is the offset; the
-    others were held up between the two. torch gives its events in microseconds.
+    The profiler's clock is tied to the run's by marks: annotations within which the run's clock is read, so that
+    each says between which two values the offset lies. What all of them allow is narrow, however long some were
+    held up; its middle is taken. torch gives its events in microseconds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -40,10 +40,10 @@ class TorchProfiler:
         self._profile.start()
         self._running = True
 
-    def mark(self, seconds: float) -> None:
+    def mark(self, now: Callable[[], float]) -> None:
         if self._running:
             with torch.profiler.record_function(MARK):
-                self._marks.append(seconds)
+                self._marks.append(now())
 
     def stop(self) -> None:
         if self._running:
@@ -60,10 +60,13 @@ class TorchProfiler:
             path = Path(folder) / "profile.json"
             self._profile.export_chrome_trace(str(path))
             events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        begun = sorted(event["ts"] for event in events if _is_mark(event))
-        if not begun:
+        marks = sorted((event["ts"], event["ts"] + event.get("dur", 0.0)) for event in events if _is_mark(event))
+        if not marks:
             return
-        offset = min(at / 1e6 - read for at, read in zip(begun, self._marks, strict=True))
+        ties = list(zip(marks, self._marks, strict=True))
+        least = max(begun / 1e6 - read for (begun, _), read in ties)
+        most = min(ended / 1e6 - read for (_, ended), read in ties)
+        offset = (least + most) / 2
         lanes: dict[Any, str] = {}
         for event in events:
             if event.get("ph") != "X" or event.get("cat") not in self._kinds:

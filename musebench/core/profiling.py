@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,12 +20,12 @@ class Activity:
 
 
 class Profiler(Protocol):
-    """Records activities from `start` to `stop`, which may be called again. `mark` says that the run's clock
-    reads `seconds` now: it ties the recorder's clock to the run's, so one mark at least is needed."""
+    """Records activities from `start` to `stop`, which may be called again. `mark` reads the run's clock
+    (`now`, seconds) and ties the recorder's own to it, so one mark at least is needed."""
 
     def start(self) -> None: ...
 
-    def mark(self, seconds: float) -> None: ...
+    def mark(self, now: Callable[[], float]) -> None: ...
 
     def stop(self) -> None: ...
 

@@ -21,8 +21,8 @@ import numpy as np
 from musebench.report.column import Column
 from musebench.report.packing import Unpackable, pack, unpack
 
-MOST_BITS = 512
-"""Of a whole number: what is computed from such ones still fits a float."""
+MOST_BITS = 63
+"""Of a whole number: columns are counted with as int64."""
 
 PLAIN = {int, float, str, bool, type(None)}
 

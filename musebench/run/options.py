@@ -13,6 +13,9 @@ ON_OOM = ("fail", "shrink")
 """After an out-of-memory: the step's requests fail, or the step is tried again with half of it."""
 
 
+MOST_SEED = 2**63 - 1
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """What `musebench run` is told. None leaves a choice to the workload, then to the defaults here.
@@ -57,6 +60,8 @@ class RunOptions:
         for kind in self.settings:
             if kind not in self.USED:
                 raise UsageError(f"--set {kind}.…: a run has no {kind}; {nearest(kind, self.USED)}")
+        if abs(self.seed) > MOST_SEED:
+            raise UsageError(f"--seed is {self.seed}; at most {MOST_SEED:,} either way, which a report can hold")
         if self.on_oom not in ON_OOM:
             raise UsageError(f"--on-oom is {self.on_oom!r}; {nearest(self.on_oom, ON_OOM)}")
         timeout = self.step_timeout

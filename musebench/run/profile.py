@@ -40,7 +40,7 @@ def record_profile(options: RunOptions, registry: Registry, parts: Parts, profil
 
     def watch(engine: Engine, repeat: int) -> None:
         if len(engine.recorder.steps) <= profile.steps:
-            profiler.mark(engine.now())
+            profiler.mark(engine.now)
         if len(engine.recorder.steps) == profile.steps:
             profiler.stop()
 

@@ -129,8 +129,20 @@ def test_a_key_that_is_not_known_is_named_on_one_line_and_cut():
 def test_a_number_that_nothing_can_count_with_is_refused(change):
     values = json.loads(REPORT)
     change(values)
-    with pytest.raises(InputError, match=r"a number of 1,329 bits; at most 512 are taken"):
+    with pytest.raises(InputError, match=r"a number of 1,329 bits; at most 63 are taken"):
         files.loads(json.dumps(values).encode(), "f.json")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("steps", "in_use"), ("steps", "rows"), ("steps", "forwards"), ("requests", "preemptions")]
+)
+def test_a_column_holds_what_can_be_counted_with(table, column):
+    values = json.loads(REPORT)
+    values["runs"][0][table][column][0] = 2**63
+    with pytest.raises(InputError, match=rf"{table}\.{column}.* a number of 64 bits; at most 63 are taken"):
+        files.loads(json.dumps(values).encode(), "f.json")
+    values["runs"][0][table][column][0] = 2**63 - 1
+    compare([files.loads(json.dumps(values).encode(), "f.json")], ["a"], None).show("json")
 
 
 def test_times_that_add_up_to_infinity_are_missing_in_tables():
