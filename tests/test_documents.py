@@ -103,6 +103,9 @@ def test_every_table_of_measured_values_is_made_by_a_command(name):
         assert "This is a log" in text
         start = text.index(LOGS[name])
         text = text[:start] + text[text.index("\n\n", start) :]
+    if name == "plugins/README.md":  # its one table is what the tutorial prints, which tests/plugins compares
+        before, printed = text.split("<!-- printed -->\n")
+        text = before + printed.partition("<!-- end -->")[2]
     if name == "workloads/README.md":  # of keys with their units: no value in it was measured
         assert "musebench run --workload" in text
         return
