@@ -22,9 +22,9 @@ class TorchProfiler:
     """See `musebench.core.profiling.Profiler`: kernels and copies of a CUDA device, by stream; on a CPU the
     operations, by thread.
 
-    The profiler's clock is tied to the run's by marks: annotations within which the run's clock is read, so that
-    each says between which two values the offset lies. What all of them allow is narrow, however long some were
-    held up; its middle is taken. torch gives its events in microseconds.
+    The profiler's clock is tied to the run's by marks: annotations within which the run's clock is read, so
+    that each says between which two values the offset lies. What all of them allow is narrow, however long
+    some were held up; its middle is taken. torch gives its events in microseconds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -60,7 +60,9 @@ class TorchProfiler:
             path = Path(folder) / "profile.json"
             self._profile.export_chrome_trace(str(path))
             events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        marks = sorted((event["ts"], event["ts"] + event.get("dur", 0.0)) for event in events if _is_mark(event))
+        marks = sorted(
+            (event["ts"], event["ts"] + event.get("dur", 0.0)) for event in events if _is_mark(event)
+        )
         if not marks:
             return
         ties = list(zip(marks, self._marks, strict=True))

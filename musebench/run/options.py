@@ -61,7 +61,7 @@ class RunOptions:
             if kind not in self.USED:
                 raise UsageError(f"--set {kind}.…: a run has no {kind}; {nearest(kind, self.USED)}")
         if abs(self.seed) > MOST_SEED:
-            raise UsageError(f"--seed is {self.seed}; at most {MOST_SEED:,} either way, which a report can hold")
+            raise UsageError(f"--seed is {self.seed}; at most {MOST_SEED:,} either way can be reported")
         if self.on_oom not in ON_OOM:
             raise UsageError(f"--on-oom is {self.on_oom!r}; {nearest(self.on_oom, ON_OOM)}")
         timeout = self.step_timeout

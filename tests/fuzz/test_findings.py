@@ -134,7 +134,8 @@ def test_a_number_that_nothing_can_count_with_is_refused(change):
 
 
 @pytest.mark.parametrize(
-    ("table", "column"), [("steps", "in_use"), ("steps", "rows"), ("steps", "forwards"), ("requests", "preemptions")]
+    ("table", "column"),
+    [("steps", "in_use"), ("steps", "rows"), ("steps", "forwards"), ("requests", "preemptions")],
 )
 def test_a_column_holds_what_can_be_counted_with(table, column):
     values = json.loads(REPORT)
