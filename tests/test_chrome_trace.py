@@ -253,6 +253,12 @@ def test_operations_lie_in_the_steps_that_launched_them(profiled):
     assert not any(counts[4:]), "nothing is recorded after the steps that were asked for"
 
 
+def test_steps_to_profile_without_a_profile_are_refused():
+    result = invoke("run", "capitals", "--profile-steps", "4")
+    assert result.exit_code == 2
+    assert "add --profile" in result.output
+
+
 def test_a_profile_without_a_place_for_it_is_refused():
     result = invoke("run", "capitals", "--profile")
     assert result.exit_code == 2

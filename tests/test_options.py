@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from musebench.core.errors import UsageError
 from musebench.core.options import NoOptions, describe, nearest, option, parse
+from musebench.pools.geometric import GeometricOptions
 
 WHERE = "pool 'mine'"
 
@@ -218,3 +219,12 @@ def test_nearest_prefers_the_closest_name():
     assert nearest("continous", ["continuous", "chunked"]) == "did you mean 'continuous'?"
     assert nearest("x", ["b", "a"]) == "known: a, b"
     assert nearest("x", []) == "there are none"
+
+
+@pytest.mark.parametrize(
+    ("factor", "wanted"),
+    [("nan", "a finite number"), ("inf", "at most"), ("-inf", "more than"), ("1e308", "at most")],
+)
+def test_a_factor_that_no_rows_can_grow_by_is_refused(factor, wanted):
+    with pytest.raises(UsageError, match=rf"factor is .*; {wanted}"):
+        parse(GeometricOptions, {"factor": factor}, "pool 'geometric'")

@@ -136,6 +136,9 @@ def test_a_doctored_replica_is_found(tmp_path):
         ({"device": "cpu", "replicas": 2}, "--replicas 2: replicas are simulated; use --device sim:"),
         ({"replicas": 0}, "--replicas is 0; at least 1 is wanted"),
         ({"replicas": 2, "router": "leest-tokens"}, "least-tokens"),
+        ({"replicas": 10**8}, "--replicas is 100,000,000; at most 1,024"),
+        ({"router": "round-robin"}, "--router round-robin routes between several replicas"),
+        ({"settings": {"router": {"most_ahead": "1"}}}, "--set router.…: one replica has no router"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tmp_path, more, words):

@@ -64,7 +64,8 @@ class HonestCheck:
         what, steps = f"not faster than the floor{where}", run.steps
         facts, ceilings = report.conditions.model.facts, report.conditions.ceilings
         if ceilings is None or facts is None:
-            return judge.missing(what, "the device's ceilings are not known; musebench doctor --measure")
+            finds = "" if report.conditions.clock == "virtual" else "; musebench doctor --measure"
+            return judge.missing(what, f"the device's ceilings are not known{finds}")
         if steps.attended_cells is None or not len(steps):
             return judge.missing(what, "the report does not hold the steps' shapes")
         least = floors(

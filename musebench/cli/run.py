@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="How many simulated devices serve the requests, each with a pool and a scheduler of its own.",
 )
-@click.option("--router", default="round-robin", show_default=True, help="Which replica serves a request.")
+@click.option("--router", help="Which of several replicas serves a request.  [default: round-robin]")
 @click.option("--max-sessions", type=int, help="Most sequences at a time.")
 @click.option("--max-context", type=int, help="Most tokens of a sequence.")
 @click.option("--token-budget", type=int, help="Most tokens of a step.")
@@ -132,9 +132,8 @@ if TYPE_CHECKING:
 @click.option(
     "--profile-steps",
     type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="How many steps of that run are recorded.",
+    default=None,
+    help="How many steps of that run are recorded.  [default: 200]",
 )
 @format_option
 @pass_registry
@@ -146,7 +145,7 @@ def command(
     out: Path | None,
     trace_out: Path | None,
     profiled: bool,
-    profile_steps: int,
+    profile_steps: int | None,
     progress: bool | None,
     journal: bool | None,
     trust_remote_code: bool,
@@ -193,6 +192,8 @@ def command(
         raise UsageError(f"--out {out} is a folder; name a file in it")
     if journal and choices["replicas"] > 1:
         raise UsageError("--journal is for one replica; a simulated run can be had again")
+    if profile_steps is not None and not profiled:
+        raise UsageError(f"--profile-steps {profile_steps} is of a profiled run; add --profile")
     if profiled and trace_out is None:
         raise UsageError("--profile records kernels for a trace; say where it goes: --trace-out FILE")
     if explain_step:
@@ -210,9 +211,10 @@ def command(
         load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
     )
     if engine != BUILT_IN:
+        registry.get("engine", engine)
         refuse_step_options(context, engine)
     checks = [component.make({}) for component in registry.components("check")]
-    profile = Profile(profile_steps) if profiled else None
+    profile = Profile(*(() if profile_steps is None else (profile_steps,))) if profiled else None
 
     def finish(report: Report, path: Path) -> int:
         files.write(report, path)

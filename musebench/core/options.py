@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -118,12 +119,14 @@ def _convert(value: Any, hint: Any, entry: dataclasses.Field[Any], where: str) -
         raise UsageError(f"{where}: {entry.name} is {value!r}; {_type_name(hint)} is wanted") from None
     low, above, high = (entry.metadata.get(key) for key in ("minimum", "above", "maximum"))
     if isinstance(made, int | float) and not isinstance(made, bool):
-        if made != made or (low is not None and made < low):
+        if low is not None and made < low:
             raise UsageError(f"{where}: {entry.name} is {made}; at least {low} is wanted")
         if above is not None and made <= above:
             raise UsageError(f"{where}: {entry.name} is {made}; more than {above} is wanted")
         if high is not None and made > high:
             raise UsageError(f"{where}: {entry.name} is {made}; at most {high} is wanted")
+        if isinstance(made, float) and not math.isfinite(made):
+            raise UsageError(f"{where}: {entry.name} is {made}; a finite number is wanted")
     choices = entry.metadata.get("choices")
     if choices and made not in choices:
         raise UsageError(f"{where}: {entry.name} is {made!r}; {nearest(str(made), choices)}")

@@ -14,7 +14,7 @@ from musebench.pools.growing import CountedCells, GrowingPool
 @dataclass(frozen=True)
 class GeometricOptions:
     start: int = option(64, "rows of the first allocation", unit="cells", minimum=1)
-    factor: float = option(2.0, "rows grow at least by this factor", above=1.0)
+    factor: float = option(2.0, "rows grow at least by this factor", above=1.0, maximum=1e6)
     capacity: int | None = option(None, "most rows; none: as many as memory holds", unit="cells", minimum=1)
 
 

@@ -60,7 +60,8 @@ def table(report: Report) -> Table:
     kinds = step_kinds(report)
     notes = []
     if kinds and report.conditions.ceilings is None:
-        notes.append("floor: the device's ceilings are not known; musebench doctor --measure finds them")
+        finds = "" if report.conditions.clock == "virtual" else "; musebench doctor --measure finds them"
+        notes.append(f"floor: the device's ceilings are not known{finds}")
 
     def row(name: str, unit: str, value: Callable[[StepKind], float | None], speed: bool = False) -> Row:
         return Row(name, unit, tuple(value(one) for one in kinds.values()), speed)

@@ -17,7 +17,7 @@ from musebench.plugin.registry import Registry
 from musebench.report.bound import memory_bound
 from musebench.report.schema import Choice, Choices
 from musebench.run.dimensions import dimensions, plan_limits
-from musebench.run.options import RunOptions, natural
+from musebench.run.options import ROUTER, RunOptions, natural
 from musebench.run.parts import Parts, Stack
 from musebench.run.reference import reference_tokens, require_reference
 from musebench.workload.build import Built
@@ -136,7 +136,7 @@ def _choose(options: RunOptions, registry: Registry) -> _Chosen:
         registry.get("pool", options.pool),
         registry.get("scheduler", options.scheduler),
     )
-    router = registry.get("router", options.router) if options.replicas > 1 else None
+    router = registry.get("router", options.router or ROUTER) if options.replicas > 1 else None
     parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in (*components, router) if one}
     chosen = _Chosen(*components, router, parsed)
     natural("--warmup", options.warmup, 0)

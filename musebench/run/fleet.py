@@ -12,7 +12,7 @@ from musebench.plugin.registry import Registry
 from musebench.report.columns import RunData
 from musebench.report.recorded import run_data
 from musebench.report.replicas import merged
-from musebench.run.options import RunOptions
+from musebench.run.options import ROUTER, RunOptions
 from musebench.run.parts import Parts
 from musebench.run.repeat import Repeat, make_engine
 
@@ -32,7 +32,7 @@ class FleetRepeat(Repeat):
         self._before = [
             (stack.backend.storage().rows, dict(stack.executor.counters())) for stack in parts.stacks
         ]
-        router = registry.get("router", options.router).make(options.settings.get("router", {}))
+        router = registry.get("router", options.router or ROUTER).make(options.settings.get("router", {}))
         self.fleet = Fleet([self.engine, *engines], router)
 
     def _now(self) -> float:

@@ -14,6 +14,8 @@ ON_OOM = ("fail", "shrink")
 
 
 MOST_SEED = 2**63 - 1
+MOST_REPLICAS = 1024
+ROUTER = "round-robin"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class RunOptions:
     on_oom: str = "fail"
     reference: str | None = None
     replicas: int = 1
-    router: str = "round-robin"
+    router: str | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     USED = ("backend", "executor", "model", "pool", "router", "scheduler", "workload")
@@ -68,6 +70,14 @@ class RunOptions:
         if timeout is not None and not 0 < timeout < 1e6:
             raise UsageError(f"--step-timeout is {timeout}; seconds above 0 are wanted")
         natural("--replicas", self.replicas, 1)
+        if self.replicas > MOST_REPLICAS:
+            raise UsageError(
+                f"--replicas is {self.replicas:,}; at most {MOST_REPLICAS:,} are simulated at once"
+            )
+        if self.replicas == 1 and self.router is not None:
+            raise UsageError(f"--router {self.router} routes between several replicas; add --replicas N")
+        if self.replicas == 1 and "router" in self.settings:
+            raise UsageError("--set router.…: one replica has no router; add --replicas N")
         if self.replicas > 1 and self.device.partition(":")[0] != "sim":
             raise UsageError(
                 f"--replicas {self.replicas}: replicas are simulated; use --device sim:…, not {self.device}"
