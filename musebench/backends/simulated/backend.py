@@ -188,7 +188,9 @@ class SimulatedBackend:
         return {"device": self.device.name, **self.device.conditions}
 
     def close(self) -> None:
+        """Activations and graphs go with the rows: what is held is again what it was before `expect`."""
         self._storage.close()
+        self._limits, self._captures = Limits(), False
 
 
 def shape_of(batch: StepBatch) -> StepShape:

@@ -10,7 +10,7 @@ import numpy as np
 
 from musebench.core.errors import OutOfMemory, PoolFull
 from musebench.core.plan import StepPlan
-from musebench.core.protocols import PoolBounds, Storage
+from musebench.core.protocols import PoolBounds, RowRule, Storage
 from musebench.core.sequence import Sequence
 from musebench.pools.cell_pool import CellPool
 from musebench_paged.blocks import Blocks, Name
@@ -103,16 +103,26 @@ class PagedPool(CellPool):
         found = self._lookup(sequence, sequence.length - 1)
         return (whole - len(found) + self.blocks.idle_among(found)) * self.block
 
+    @property
+    def row_rule(self) -> RowRule:
+        """What is tied up times the factor, and less than a block each for rounding both up."""
+        factor, size = self.options.factor, self.block
+        start = self._whole(self.options.start) * size
+        return RowRule(factor, start, math.ceil(factor * (self._beside + size - 1)) + size - 1)
+
+    @property
+    def _beside(self) -> int:
+        """Cells that may be tied up and hold nothing of a sequence: every session's last block may hold one
+        cell."""
+        return self.bounds.max_sessions * (self.block - 1) + self.options.retain
+
     def most_rows(self, cells: int) -> int:
-        """Every session's last block may hold one cell."""
-        most = cells + self.bounds.max_sessions * (self.block - 1) + self.options.retain
-        grown = math.ceil(self.options.factor * self._whole(most)) * self.block
+        grown = math.ceil(self.options.factor * self._whole(cells + self._beside)) * self.block
         return min(self.capacity, max(self._whole(self.options.start) * self.block, grown))
 
     def passing_rows(self, cells: int) -> int:
         """It grows when the rows do not suffice, so the old ones are fewer than what is tied up."""
-        most = cells + self.bounds.max_sessions * (self.block - 1) + self.options.retain
-        return min(self.capacity, self._whole(most) * self.block)
+        return min(self.capacity, self._whole(cells + self._beside) * self.block)
 
     def counters(self) -> dict[str, int | float]:
         """`blocks looked up` are those of admitted sequences, last ones that are not full too, `blocks found`
@@ -172,16 +182,16 @@ class PagedPool(CellPool):
             held = int(self.cells.held[slot])
             first = held // self.block if self._tail[slot] < 0 else self._whole(held)
             needed += max(self._whole(held + piece.count) - first, 0)
-        self._make_room(needed, plan.tokens)
+        self._make_room(needed)
         return self.take(plan)
 
-    def _make_room(self, needed: int, tokens: int) -> None:
+    def _make_room(self, needed: int) -> None:
         """Have `needed` blocks that can be taken, free or idle; raises, with nothing changed, where there are
         none."""
         blocks = self.blocks
         if blocks.held + needed > self._capacity:
             self.refusals += 1
-            raise PoolFull(tokens, self.room, self.capacity)
+            raise PoolFull(needed * self.block, self.room, self.capacity)
         more = needed - blocks.free - max(blocks.idle - self._retained, 0)
         if more <= 0 or blocks.count >= self._capacity:
             return
@@ -194,7 +204,7 @@ class PagedPool(CellPool):
                     raise
                 self._capacity = blocks.count
                 self.refusals += 1
-                raise PoolFull(tokens, self.room, self.capacity) from None
+                raise PoolFull(needed * self.block, self.room, self.capacity) from None
             if self._guessed:
                 self._capacity = blocks.count
 

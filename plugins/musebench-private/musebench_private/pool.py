@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import numpy as np
 from musebench.core.errors import OutOfMemory, PoolFull, UnsupportedError
 from musebench.core.options import option
 from musebench.core.plan import StepPlan
-from musebench.core.protocols import PoolBounds, Storage
+from musebench.core.protocols import PoolBounds, RowRule, Storage
 from musebench.pools.geometric import GeometricOptions
 from musebench.pools.growing import GrowingPool
 from musebench_private.runs import Run, first_fit, neighbours
@@ -24,8 +25,9 @@ class PrivateOptions(GeometricOptions):
 class PrivatePool(GrowingPool):
     """A sequence's position p lies in cell first + p - base of its run. A full run is extended where cells
     behind it are free; else its cells move to a free run of twice the length; where none is free, rows grow
-    by the factor; and where they cannot, all runs move together. So a plan is refused only when the cells
-    that are free, wherever they lie, do not suffice.
+    by the factor; and where they cannot, or where rows suffice for every run beside the one that it leaves,
+    all runs move together. So a plan is refused only when the cells that are free, wherever they lie, do not
+    suffice, and rows are at most factor x (3 x the cells needed + sessions x run).
 
     After a fork the shared cells stay where they are (base is how many), and the run holds what follows.
     """
@@ -54,8 +56,22 @@ class PrivatePool(GrowingPool):
         wished = max(needed, self.options.start, int(self.cells.rows * self.options.factor))
         return min(self._capacity, wished)
 
+    @property
+    def row_rule(self) -> RowRule:
+        """See `_enough`, times the factor."""
+        factor = self.options.factor
+        return RowRule(3 * factor, self.options.start, math.ceil(factor * self._enough(0)))
+
+    def _enough(self, needed: int) -> int:
+        """Rows that hold `needed` cells in runs without growing: a run that is left is full, the one that it
+        is left for has at most twice its length, or is a first one."""
+        return 3 * needed + self.bounds.max_sessions * self.options.run
+
+    def most_rows(self, cells: int) -> int:
+        return min(self._capacity, self.row_rule.most(cells))
+
     def passing_rows(self, cells: int) -> int:
-        return self._capacity
+        return min(self._capacity, self._enough(cells))
 
     def counters(self) -> dict[str, int | float]:
         own = {"moved bytes": self._moved_bytes, "most cells in runs": self._most_reserved}
@@ -107,10 +123,11 @@ class PrivatePool(GrowingPool):
 
     def _make_runs(self, short: dict[int, int], wants: dict[int, int], needed: int) -> None:
         made = self._fitted(short)
-        if made is None and self.cells.rows < self._capacity:
+        enough = min(self._capacity, self._enough(needed))
+        if made is None and self.cells.rows < enough:
             more = sum(self._length(slot, count) for slot, count in short.items())
             try:
-                self.grow(min(self._capacity, max(self.cells.rows + more, needed)))
+                self.grow(max(min(self.cells.rows + more, enough), needed))
             except (OutOfMemory, PoolFull):
                 if needed > self.cells.rows:
                     raise

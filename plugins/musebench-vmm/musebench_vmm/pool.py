@@ -90,12 +90,23 @@ class VmmPool(GrowingPool):
             self._give_back(plan)
         return super().reserve(plan)
 
-    def _give_back(self, plan: StepPlan) -> None:
+    def lasting(self, plan: StepPlan) -> int:
+        """See `musebench.core.stretch.Lasting`: none where rows are to be given back first."""
+        if self.options.give_back and self._spare(plan):
+            return 0
+        return super().lasting(plan)
+
+    def _spare(self, plan: StepPlan) -> int:
+        """Rows to give back before a plan."""
         used = np.flatnonzero(self.cells.owners[1:])
         last = int(used[-1]) + 1 if len(used) else 0
         wanted = self.rows_for(max(last, self.need(plan), 1))
-        if 2 * wanted <= self.cells.rows:
-            self._given_back += self.cells.rows - wanted
+        return self.cells.rows - wanted if 2 * wanted <= self.cells.rows else 0
+
+    def _give_back(self, plan: StepPlan) -> None:
+        if spare := self._spare(plan):
+            self._given_back += spare
+            wanted = self.cells.rows - spare
             done = self.storage.resize(wanted + 1, wanted + 1)
             self.cells.shrink(wanted)
             self.resizes.append((wanted + 1, self.storage.bytes, done))
