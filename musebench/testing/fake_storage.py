@@ -20,9 +20,8 @@ class FakeStorage:
     after the other, again and again, whether addresses move; where they do, `content` is another list and the
     old one stays as whoever kept it last saw it. With `tells` it knows what is free.
 
-    It is a `musebench.core.spans.GrowsInPlace` too: after `reserve` rows stay where they are, in one buffer of
-    the granules that the source's `costs` name. And it moves rows, as a
-    `musebench.backends.torch_storage.TorchStorage` does.
+    It is a `musebench.core.spans.GrowsInPlace` too: after `reserve` rows stay where they are, in one buffer
+    of the granules that the source's `costs` name. And it moves rows.
     """
 
     def __init__(

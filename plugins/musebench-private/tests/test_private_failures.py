@@ -1,5 +1,5 @@
-"""Launches that fail and requests that are cancelled, over rows that move: fakes whose tokens follow from what
-the cells hold."""
+"""Launches that fail and requests that are cancelled, over rows that move: fakes whose tokens follow from
+what the cells hold."""
 
 from __future__ import annotations
 
