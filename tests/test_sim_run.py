@@ -258,11 +258,11 @@ def test_where_memory_has_no_room_to_grow_the_newest_wait_and_all_succeed(tmp_pa
 
 
 @pytest.mark.parametrize("budget", ["1024", "4096", "16384"])
-def test_a_simulated_device_that_is_closed_holds_what_it_held_with_the_weights_loaded(tmp_path, budget):
+def test_a_simulated_device_that_is_closed_holds_its_weights_alone(tmp_path, budget):
     made = run(
         tmp_path, "mixed-small", "--model", "llama-3.1-8b", "--device", "sim:h200", "--executor", "graph",
         "--token-budget", budget,
     )  # fmt: skip
     snapshots = made.memory.snapshots
-    assert snapshots["opened"].allocated >= snapshots["loaded"].allocated
+    assert snapshots["opened"].allocated > snapshots["loaded"].allocated
     assert snapshots["closed"].allocated == snapshots["loaded"].allocated

@@ -50,6 +50,7 @@ class SimulatedBackend:
         self.clock = self.timeline.clock
         self.memory_reasons: Mapping[str, str] = {}
         self._limits = Limits()
+        self._opened = False
         self._captures = False
         self._compiled = False
         self._latest_seconds = 0.0
@@ -81,6 +82,7 @@ class SimulatedBackend:
                 f"cells; {self.device.name!r} gives {self._budget() / 2**30:.1f} GiB; choose another "
                 "device, or raise backend.memory"
             )
+        self._opened = True
 
     @property
     def workspace_bytes(self) -> int:
@@ -103,7 +105,9 @@ class SimulatedBackend:
 
     def memory(self) -> MemorySnapshot:
         """Computed, not measured: what a device's allocator would hold now, and at its passing peak."""
-        rest = self.device.weight_bytes + self.workspace_bytes + self.graph_pool_bytes
+        rest = self.device.weight_bytes
+        if self._opened:
+            rest += self.workspace_bytes + self.graph_pool_bytes
         held = rest + self._storage.bytes
         return MemorySnapshot(allocated=held, peak=rest + max(self._storage.peak_bytes, self._storage.bytes))
 
@@ -188,9 +192,9 @@ class SimulatedBackend:
         return {"device": self.device.name, **self.device.conditions}
 
     def close(self) -> None:
-        """Activations and graphs go with the rows: what is held is again what it was before `expect`."""
+        """Activations and graphs go with the rows: the weights are left."""
         self._storage.close()
-        self._limits, self._captures = Limits(), False
+        self._opened = False
 
 
 def shape_of(batch: StepBatch) -> StepShape:
