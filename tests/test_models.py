@@ -147,6 +147,8 @@ def test_a_model_text_finds_its_source(tmp_path):
     assert resolve(str(tmp_path), SOURCES) is SOURCES["directory"]
     with pytest.raises(UsageError, match="bundled"):
         resolve("bundeld", SOURCES)
+    with pytest.raises(UsageError, match="--model is empty"):
+        resolve(" ", SOURCES)
 
 
 def test_unknown_shapes_and_changes_name_the_nearest():

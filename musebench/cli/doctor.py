@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import click
@@ -70,14 +71,15 @@ def _measured(device: str | None, dtype: str | None) -> tuple[str, str, str]:
 
 
 def plugin_rows(registry: Registry) -> Iterator[tuple[str, str, str]]:
-    """A line a package with what it registered, then what is wrong with packages and names."""
-    packages: dict[str, list[str]] = {}
+    """A line a package with how much it registered, then what is wrong with packages and names."""
+    packages: dict[str, Counter[str]] = {}
     for kind in KINDS:
         for component in registry.components(kind):
-            packages.setdefault(component.origin, []).append(f"{kind} {component.name}")
+            packages.setdefault(component.origin, Counter())[kind] += 1
         for conflict in registry.conflicts(kind):
             yield "plugin", "broken", conflict
-    for origin, components in packages.items():
-        yield "plugin", "ok", f"{origin}: {', '.join(components)}"
+    for origin, kinds in packages.items():
+        counts = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds.items())
+        yield "plugin", "ok", f"{origin}: {counts}; musebench list names them"
     for problem in registry.problems:
         yield "plugin", "broken", problem.line

@@ -15,6 +15,8 @@ def resolve(text: str, sources: Mapping[str, ModelSource]) -> ModelSource:
     Raises:
         UsageError: none does.
     """
+    if not text.strip():
+        raise UsageError("--model is empty; name one, such as bundled")
     for name in sorted(sources):
         if sources[name].claims(text):
             return sources[name]

@@ -49,7 +49,9 @@ def parse(terms: Iterable[str]) -> dict[str, float]:
     for term in terms:
         found = _TERM.fullmatch(term)
         if found is None:
-            raise UsageError(f"--slo {term!r} is no objective; NAME=LIMIT is wanted, such as ttft=500ms")
+            raise UsageError(
+                f"--slo {term!r} is no objective; NAME=LIMIT is wanted, a time above 0 such as ttft=500ms"
+            )
         name, number, unit = found[1].lower(), found[2], found[3].lower()
         if name not in LATENCIES:
             raise UsageError(f"--slo {term!r}: there is no latency {name!r}; {nearest(name, LATENCIES)}")
