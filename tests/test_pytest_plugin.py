@@ -48,6 +48,12 @@ def loaded(tmp_path_factory):
     assert CliRunner().invoke(root, ["run", "single", "--out", str(out)]).exit_code == 0
 
 
+@pytest.fixture(autouse=True)
+def not_among_workers(monkeypatch):
+    """pytest-benchmark measures nothing in a worker of pytest-xdist, which an inner session is not."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
 @pytest.fixture
 def ran(loaded, pytester):
     """Run a test file with the plugin; returns the outcome and the benchmarks by name."""
