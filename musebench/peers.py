@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,11 +15,9 @@ from musebench.core.peer import LIMITS, Peer, PeerSetting
 from musebench.core.protocols import PoolBounds
 from musebench.core.request import FinishReason, Request
 from musebench.core.service import Service
-from musebench.measure import host
 from musebench.measure.ceilings import stored_ceilings
 from musebench.measure.energy import EnergyMeter
 from musebench.measure.nvml import Nvml
-from musebench.models.plain_generate import plain_generate, require_greedy
 from musebench.models.resolve import resolve
 from musebench.models.source import Model, RemoteModel
 from musebench.plugin.component import Component
@@ -41,13 +38,14 @@ from musebench.report.schema import (
 )  # fmt: skip
 from musebench.report.served import served_run
 from musebench.run import RunOptions
+from musebench.run.conditions import machine_conditions
+from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
+from musebench.run.reference import reference_tokens
 from musebench.workload.build import Built
 from musebench.workload.load import load_workload
 from musebench.workload.spec import Context
 from musebench.workload.workload import Workload
 
-MOST_SESSIONS = 256
-TOKEN_BUDGET = 1024
 SET_KINDS = ("engine", "model", "workload")
 """Kinds of components whose options a run of a whole engine has."""
 
@@ -172,7 +170,7 @@ def _open(component: Component, factory: Any, options: RunOptions, registry: Reg
         raise UsageError(f"workload {workload.name!r} makes no request")
     reference = None
     if options.reference is not None and isinstance(model, Model):
-        reference = _reference(model, built.requests)
+        reference = reference_tokens(model, built.requests)
     setting = _setting(factory, options, workload, built.requests, model, dtype)
     peer: Peer = factory(parsed, setting)
     try:
@@ -211,19 +209,6 @@ def _open_model(options: RunOptions, dtype: str, registry: Registry) -> Model:
     if model.module is None:
         raise UnsupportedError(f"--model {options.model} holds no weights that another engine could run")
     return model
-
-
-def _reference(model: Model, requests: list[Request]) -> Reference:
-    require_greedy(requests)
-    began = time.perf_counter()
-    made = plain_generate(model.module, requests)
-    return Reference(
-        by=f"transformers {host.version('transformers')}",
-        id=list(made),
-        generated_tokens=[len(tokens) for tokens in made.values()],
-        token_ids=[token for tokens in made.values() for token in tokens],
-        seconds=time.perf_counter() - began,
-    )
 
 
 def _setting(
@@ -335,13 +320,13 @@ def _choices(component: Component, options: RunOptions, opened: _Opened) -> Choi
 def _conditions(options: RunOptions, opened: _Opened) -> Conditions:
     told: Mapping[str, Any] = opened.peer.conditions()
     backend = dict(told)
-    model, commit = opened.model, host.commit()
+    model = opened.model
     limits = {name: value for name in LIMITS if (value := getattr(opened.setting, name)) is not None}
     device = str(backend.pop("device", options.device))
     facts = model.facts if isinstance(model, Model) else None
     name = model.facts.name if isinstance(model, Model) else model.name
     weights = model.weights_sha256 if isinstance(model, Model) else None
-    made = Conditions(
+    return Conditions(
         device=device,
         workload=WorkloadInfo(opened.workload.name, opened.workload.sha256, list(opened.built.notes)),
         model=ModelInfo(name, model.source or options.model, opened.setting.dtype, facts, weights),
@@ -349,13 +334,7 @@ def _conditions(options: RunOptions, opened: _Opened) -> Conditions:
         warmup=options.warmup,
         repeats=options.repeat,
         driver=backend.pop("driver", None),
-        versions=host.versions(),
-        commit=commit.commit,
-        dirty=commit.dirty,
-        command=host.command_line(sys.argv),
-        cpu=host.cpu_name(),
-        cores=host.cores(),
-        platform=host.platform_name(),
         backend={**backend, **limits},
+        ceilings=stored_ceilings(device, opened.setting.dtype),
+        **machine_conditions(),
     )
-    return replace(made, ceilings=stored_ceilings(device, opened.setting.dtype))

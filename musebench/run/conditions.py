@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from musebench.measure import host
 from musebench.measure.ceilings import stored_ceilings
@@ -11,10 +12,23 @@ from musebench.run.options import RunOptions
 from musebench.run.parts import Parts
 
 
+def machine_conditions() -> dict[str, Any]:
+    """Those of `Conditions` that are the process's and its machine's, whatever it runs."""
+    commit = host.commit()
+    return {
+        "versions": host.versions(),
+        "commit": commit.commit,
+        "dirty": commit.dirty,
+        "command": host.command_line(sys.argv),
+        "cpu": host.cpu_name(),
+        "cores": host.cores(),
+        "platform": host.platform_name(),
+    }
+
+
 def conditions(options: RunOptions, parts: Parts) -> Conditions:
     """Of the device and the machine, as they are now; a growing pool changes none of them."""
     backend = dict(parts.backend.conditions())
-    commit = host.commit()
     device = str(backend.pop("device", options.device))
     return Conditions(
         device=device,
@@ -28,13 +42,7 @@ def conditions(options: RunOptions, parts: Parts) -> Conditions:
         warmup=options.warmup,
         repeats=options.repeat,
         driver=backend.pop("driver", None),
-        versions=host.versions(),
-        commit=commit.commit,
-        dirty=commit.dirty,
-        command=host.command_line(sys.argv),
-        cpu=host.cpu_name(),
-        cores=host.cores(),
-        platform=host.platform_name(),
         backend=backend,
         ceilings=stored_ceilings(device, parts.model.facts.dtype),
+        **machine_conditions(),
     )  # fmt: skip
