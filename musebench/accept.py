@@ -44,11 +44,13 @@ def accept(
     say: Callable[[str], None] = lambda line: None,
     executors: Sequence[str] = (),
     jobs: int = 1,
+    program: Path | None = None,
 ) -> Accepted:
     """Run, write the reports into `folder`, and check them; `say` gets a line before each run.
 
     `executors` are those that answer the one prompt beside eager; none named: all that there are. `jobs` runs
-    go side by side: what is checked here are tokens and each process's own memory, never times.
+    go side by side: what is checked here are tokens and each process's own memory, never times. `program` is
+    the package of this model that the executor `exported` runs.
 
     Raises:
         UsageError: the eager run cannot be made, in its own words; or there is no such executor.
@@ -64,6 +66,8 @@ def accept(
         label, workload, executor = run
         say(label)
         arguments = [workload, "--model", model, "--device", device, "--executor", executor]
+        if program is not None and executor == "exported":
+            arguments += ["--set", f"executor.program={program}"]
         error = _run(arguments, dtype, _path(folder, run))
         if error is not None and executor == "eager":
             raise UsageError(f"the run {label!r} cannot be made: {error}")

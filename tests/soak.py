@@ -52,6 +52,8 @@ def soak(device: str, executor: str, requests: int, waves: int, seed: int = 0) -
         if wave % 3 == 0:
             backend.storage().close()
             pool = REGISTRY.get("pool", "geometric").make({"start": "16"}, bounds, backend.storage())
+            # The executor outlives the pool here: its graphs were captured at generations of the last one.
+            pool.generation = backend.storage().generation
         engine = Engine(
             REGISTRY.get("scheduler", draw.choice(("chunked", "continuous", "static"))).make({}),
             pool, launcher, backend.clock, limits, SESSIONS, CONTEXT, overlap=device != "cpu",

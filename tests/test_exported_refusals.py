@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -16,12 +18,16 @@ from exported_packages import BOUNDED, changed, damaged, package, package_with_w
 from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_options import TorchOptions
 from musebench.cli import root
+from musebench.core.audit import Audit
 from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.errors import UnsupportedError
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
+from musebench.export.exporter import _check
+from musebench.models.bundled_source import BundledSource
 from musebench.models.program_source import ProgramSource
+from musebench.programs.backend import program_backend
 from musebench.report import files, metrics
 
 
@@ -299,3 +305,33 @@ def test_backends_without_programs_are_refused():
 
     with pytest.raises(UnsupportedError, match="runs programs on cpu and cuda; backend 'other' loads none"):
         registry().get("executor", "exported").make({}, Other(), Limits())
+
+
+def test_acceptance_runs_the_program_beside_the_others(program):
+    given = ("accept", "--executor", "exported", "--program", str(program), "--jobs", "2", "--format", "json")
+    result = CliRunner().invoke(root, given)
+    assert result.exit_code == 0, result.output
+    assert "left out" not in result.stderr
+    assert ": one prompt, exported" in result.stderr.split("left out")[-1]
+
+
+def test_the_program_is_found_behind_what_audits_a_backend():
+    backend = Audit().backend(
+        TorchBackend(TorchOptions(), "cpu", BundledSource(NoOptions()).open("bundled", "float32", "cpu", 0))
+    )
+    found = program_backend(backend)
+    assert found is not None
+    assert found.model_program is None
+    assert program_backend(object()) is None
+
+
+def test_a_library_that_ends_the_process_is_a_refusal_and_leaves_no_package(tmp_path, monkeypatch):
+    def killed(command, **_):
+        return subprocess.CompletedProcess(command, -signal.SIGSEGV, "", "")
+
+    monkeypatch.setattr("musebench.export.trial.subprocess.run", killed)
+    made = tmp_path / "made.pt2"
+    made.touch()
+    with pytest.raises(UnsupportedError, match=r"SIGSEGV.*CXX"):
+        _check(made, "cpu")
+    assert not made.exists()

@@ -35,9 +35,11 @@ ALLOWED_NEIGHBOURS = {
     ("backends", "measure.memory"),
     ("models", "measure.memory"),
     ("backends", "measure.nvml"),
+    ("backends", "measure.ceilings"),
 }
-"""Part and module: the types of an opened model, which hold no code of a model source, and the readers of
-memory, which a backend asks about its own device and a load about its own peak."""
+"""Part and module: the types of an opened model, which hold no code of a model source, the readers of memory,
+which a backend asks about its own device and a load about its own peak, and a device's copy bandwidth, which
+a profile and a floor must not measure in two ways."""
 
 TORCH_FREE = ("core", "plugin", "cli", "checks", "schedulers", "routers", "pools", "executors", "programs")
 HEAVY = ("torch", "transformers", "triton")

@@ -6,10 +6,14 @@ import json
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 
+from musebench.backends.torch_backend import TorchBackend
 from musebench.cli import root
 from musebench.cli.plugins import registry_of
+from musebench.core.errors import UsageError
+from musebench.plugin.registry import Registry
 from musebench.report import files
 from musebench.report.journal import Journal, recover
 from musebench.run import RunOptions
@@ -188,3 +192,18 @@ def test_a_journal_says_when_requests_were_preempted(tmp_path):
     assert sum(requests.preemptions) > 0
     assert [len(pauses) for pauses in requests.pauses] == [2 * count for count in requests.preemptions]
     assert recover(tmp_path / "one.journal").runs[0].requests.pauses == requests.pauses
+
+
+def test_memory_that_is_refused_while_a_run_opens_is_one_line(monkeypatch):
+    def refused(self, bounds, record_margins=False):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 16384.00 GiB")
+
+    monkeypatch.setattr(TorchBackend, "open", refused)
+    with pytest.raises(UsageError, match=r"--model bundled on --device cpu .*16384\.00 GiB.*--max-sessions"):
+        run_workload(RunOptions("capitals"), Registry.installed())
+
+
+def test_an_error_that_is_not_of_memory_stays_what_it_is(monkeypatch):
+    monkeypatch.setattr(TorchBackend, "open", lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        run_workload(RunOptions("capitals"), Registry.installed())

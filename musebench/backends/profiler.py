@@ -20,6 +20,7 @@ from musebench.backends.simulated.profile import SCHEMA, profile_of
 from musebench.backends.torch_device import open_device
 from musebench.core.errors import UnsupportedError
 from musebench.core.facts import ModelFacts
+from musebench.measure.ceilings import copy_bandwidth
 from musebench.models.source import Model
 
 Say = Callable[[str], None]
@@ -131,7 +132,7 @@ def measure_device(
         timer = CudaTimer() if opened.device.type == "cuda" else HostTimer()
         meter = KernelMeter(opened.device, wanted, timer, sizes.rotated_bytes)
         say("copies")
-        bandwidth = meter.copy_bandwidth(sizes.copy_bytes)
+        bandwidth = copy_bandwidth(str(meter.device), sizes.copy_bytes)
         small_bandwidth = meter.small_bandwidth(sizes.copy_bytes // 2)
         say("products")
         before = _allocated(opened.device)

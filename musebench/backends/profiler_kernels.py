@@ -109,12 +109,6 @@ class KernelMeter:
     def dtype_name(self) -> str:
         return str(self.dtype).removeprefix("torch.")
 
-    def copy_bandwidth(self, size: int) -> float:
-        """Bytes per second that a copy of `size` bytes reads and writes."""
-        source = torch.ones(size // 4, dtype=torch.float32, device=self.device)
-        target = torch.empty_like(source)
-        return 2 * source.nbytes / self.timer.seconds([lambda: target.copy_(source)] * 3)
-
     def small_bandwidth(self, size: int) -> float:
         """Bytes per second that a product of two vectors, element by element, reads and writes."""
         first = self._random(size // self.dtype.itemsize)

@@ -32,7 +32,7 @@ class ForwardMemory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or not _refused_memory(error):
+        if error is None or not refused_memory(error):
             return
         traceback.clear_frames(trace)
         layout = self._layout
@@ -40,7 +40,8 @@ class ForwardMemory:
         raise OutOfMemory(_asked_bytes(str(error)), self._device.free_bytes(), what) from None
 
 
-def _refused_memory(error: BaseException) -> bool:
+def refused_memory(error: BaseException) -> bool:
+    """Whether one of torch's allocators raised it."""
     # The CPU's allocator raises a plain RuntimeError.
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)

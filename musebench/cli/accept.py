@@ -28,6 +28,11 @@ from musebench.plugin.registry import Registry
     help="Answers the one prompt beside eager; as often as needed. Without it: all that there are.",
 )
 @click.option(
+    "--program",
+    type=click.Path(path_type=Path),
+    help="The package, from musebench export, of this model for the executor exported.",
+)
+@click.option(
     "--jobs",
     type=click.IntRange(1),
     default=1,
@@ -48,6 +53,7 @@ def command(
     device: str,
     dtype: str | None,
     executors: tuple[str, ...],
+    program: Path | None,
     jobs: int,
     out: Path | None,
     junit: Path | None,
@@ -65,6 +71,7 @@ def command(
       musebench accept
       musebench accept --model model.gguf --out results/accepted --junit accepted.xml
       musebench accept --model my/folder --device cuda
+      musebench accept --model my/folder --program folder.pt2
     """
     # Reports bring numpy along; imported here, so that --help stays fast.
     from musebench.accept import accept
@@ -75,7 +82,7 @@ def command(
         click.echo(f"running: {line}", err=True)
 
     with tempfile.TemporaryDirectory() as temporary:
-        made = accept(model, device, dtype, out or Path(temporary), registry, say, executors, jobs)
+        made = accept(model, device, dtype, out or Path(temporary), registry, say, executors, jobs, program)
     for label, reason in made.left_out.items():
         click.echo(f"left out: {label}: {reason}", err=True)
     for label, report in made.reports.items():

@@ -15,7 +15,7 @@ from musebench.core.plan import Limits, StepPlan
 from musebench.core.protocols import Backend, Forward, StepOutput
 from musebench.executors.ladder import GRAPH, GraphLadder, default_ladder
 from musebench.executors.planners import planner_for
-from musebench.programs.backend import ProgramBackend
+from musebench.programs.backend import program_backend
 from musebench.programs.facts import ProgramFacts
 from musebench.programs.package import read_facts
 
@@ -46,15 +46,16 @@ class ExportedExecutor:
     Options = ExportedOptions
 
     def __init__(self, options: ExportedOptions, backend: Backend, limits: Limits) -> None:
-        if not isinstance(backend, ProgramBackend):
+        loader = program_backend(backend)
+        if loader is None:
             raise UnsupportedError(
                 f"executor 'exported' runs programs on cpu and cuda; backend {backend.name!r} loads none"
             )
         self.options = options
-        self.backend: ProgramBackend = backend
-        self.path = _package(options.program, backend.model_program)
+        self.backend = loader
+        self.path = _package(options.program, loader.model_program)
         self.facts = read_facts(self.path)
-        backend.require_program(self.path, self.facts)
+        loader.require_program(self.path, self.facts)
         self.limits = self.facts.limits.within(limits)
         self.ladder = self._captures()
         self._planner = planner_for(self.facts, self.limits, self.ladder)

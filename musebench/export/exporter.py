@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from musebench import __version__
-from musebench.core.errors import InputError, UnsupportedError, UsageError
+from musebench.core.errors import UnsupportedError, UsageError
 from musebench.export.bounds import Bounds, Widths
+from musebench.export.trial import unknown_names
 from musebench.models.loading import LoadMeter
 from musebench.models.resolve import resolve
 from musebench.models.source import Model
@@ -139,20 +140,17 @@ def _export(
         tokenizer=tuple(saved),
     )
     write_package(options.out, facts, Contents(files, tensors.weights, tensors.constants, saved))
-    _check(options.out, facts, device)
+    _check(options.out, device)
     return facts
 
 
-def _check(path: Path, facts: ProgramFacts, device: Any) -> None:
+def _check(path: Path, device: Any) -> None:
     """Load what was written, and see that it holds all that its methods ask for."""
-    from musebench.backends.exported_call import ExportedCall
-    from musebench.backends.exported_weights import missing_names
-
     try:
-        missing = missing_names(ExportedCall(path, facts, device))
-    except InputError as error:
+        missing = unknown_names(path, str(device))
+    except UnsupportedError:
         path.unlink()
-        raise UnsupportedError(f"the package that was made cannot be loaded here: {error}") from error
+        raise
     if missing:
         path.unlink()
         raise UnsupportedError(

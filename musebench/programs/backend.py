@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 from musebench.core.protocols import Backend
 from musebench.programs.facts import ProgramFacts
 
 
-@runtime_checkable
 class ProgramBackend(Backend, Protocol):
     """A backend that runs a program in place of its model. `model_program` is the package that its model came
     as, if it did."""
@@ -28,3 +27,12 @@ class ProgramBackend(Backend, Protocol):
     def load_program(self, path: Path, facts: ProgramFacts) -> Mapping[str, float]:
         """From here on steps run the program. Returns what that took: "seconds", and "bytes" of weights and
         constants that were read from files."""
+
+
+def program_backend(backend: Backend) -> ProgramBackend | None:
+    """The backend as one that loads programs; None when it does not.
+
+    Asked by its verb and not by isinstance, which since Python 3.12 does not see what a wrapper, as the
+    audit's, hands on.
+    """
+    return cast(ProgramBackend, backend) if hasattr(backend, "load_program") else None

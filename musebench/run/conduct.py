@@ -16,6 +16,7 @@ from musebench.run.fleet import FleetRepeat
 from musebench.run.options import RunOptions
 from musebench.run.parts import Parts
 from musebench.run.profile import Profile, record_profile, require_profiler
+from musebench.run.refused import opening
 from musebench.run.repeat import Progress, measure
 
 
@@ -46,7 +47,8 @@ def run(
         raise UsageError(f"--step-timeout is {options.step_timeout}; it needs a keeper")
     if profile is not None:
         require_profiler(options, registry)
-    parts = assemble(options, registry)
+    with opening(options):
+        parts = assemble(options, registry)
     try:
         stub = new_report(
             conditions(options, parts), parts.choices, [], Memory(ComputedMemory(), parts.snapshots),

@@ -15,7 +15,10 @@ from musebench.run import RunOptions
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_bundled_model_is_accepted_with_graphs(dtype, tmp_path):
-    arguments = ["accept", "--device", "cuda", "--dtype", dtype, "--out", str(tmp_path), "--format", "json"]
+    arguments = [
+        "accept", "--device", "cuda", "--dtype", dtype, "--executor", "graph", "--executor", "compiled",
+        "--out", str(tmp_path), "--format", "json",
+    ]  # fmt: skip
     result = CliRunner().invoke(root, arguments)
     assert result.exit_code == 0, result.output
     graphs = [one for one in json.loads(result.stdout)["verdicts"] if one["what"].endswith("with graphs")]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from musebench.backends.torch_backend import TorchBackend
 from musebench.backends.torch_program import TransformersCall
 from musebench.cli import root
 from musebench.core.request import FinishReason
@@ -40,6 +41,7 @@ def test_spoilt_logits_are_seen_in_every_executor(ran, inner):
 @pytest.mark.parametrize("shrink", [False, True])
 def test_what_the_allocator_refuses_is_an_out_of_memory(ran, monkeypatch, shrink):
     real, calls = TransformersCall.__call__, []
+    monkeypatch.setattr(TorchBackend, "warm", lambda self, limits: {})  # those forwards are not a step's
 
     def call(self, token_ids, positions, rows, step):
         calls.append(len(token_ids))
