@@ -128,6 +128,8 @@ class Plan:
         )  # fmt: skip
         if engine is not None:
             options = replace(options, executor=RunOptions.executor)
+        if engine == PEERS[1]:  # left to itself it captures nothing under sdpa, which wants a mask
+            options = replace(options, settings={**settings, "engine": {"graphs": "on"}})
         elif executor in ("graph", "compiled") and not self.device.startswith("cuda"):
             options = replace(options, executor="eager", settings=_without(settings, "executor"))
         exported = shape if executor == "exported" else None
@@ -206,6 +208,8 @@ def plan(device: str, models: dict[str, str], tiny: bool = False) -> list[Row]:
     made.add("mixed", SMOLLM2, "compiled")
     made.add("mixed", SMALL, "exported")
     made.add("mixed64", SMALL, "exported")
+    for count in (1, 64, 256):
+        made.add(f"steady{count}", SMALL, "exported", warmup=0)
     made.add("capitals", SMOLLM2, "exported")
     return made.rows
 

@@ -4,10 +4,10 @@
     python -m tests.gpu.bench_table FOLDER --device cpu --tiny
 
 All rows run in one process, so that a start, kernels and compilations are paid once. A report that is there
-is kept; a row that failed leaves NAME.failed with the reason, and is left alone until that file is removed.
-With PREFIX only rows whose names start with one are run. SmolLM2's weights are the GGUF file that
-MUSEBENCH_SMOLLM2 names; without it, its rows are left out. Pools and peers of packages that are not installed
-fail in one line.
+is kept, and so are exported programs in the folder that MUSEBENCH_PROGRAMS names; a row that failed leaves
+NAME.failed with the reason, and is left alone until that file is removed. With PREFIX only rows whose names
+start with one are run. SmolLM2's weights are the GGUF file that MUSEBENCH_SMOLLM2 names; without it, its rows
+are left out. Pools and peers of packages that are not installed fail in one line.
 
 `musebench matrix` does not run them: its runs are processes of their own, its cells one cross product.
 """
@@ -47,7 +47,8 @@ class Bench:
 
     def __init__(self, folder: Path, device: str, tiny: bool, commit: str | None) -> None:
         self.folder, self.device, self.tiny, self.commit = folder, device, tiny, commit
-        self.programs = tempfile.TemporaryDirectory(prefix="musebench-programs-")
+        self._temporary = tempfile.TemporaryDirectory(prefix="musebench-programs-")
+        self.programs = Path(os.environ.get("MUSEBENCH_PROGRAMS", self._temporary.name))
         self.registry = Registry.installed()
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -105,7 +106,7 @@ class Bench:
 
     def _program(self, shape: str, model: str) -> Path:
         """The shape's program, exported once in a process."""
-        package = Path(self.programs.name) / f"{shape}.pt2"
+        package = self.programs / f"{shape}.pt2"
         if not package.exists():
             bounds = Bounds(most=64, most_sequences=4) if self.tiny else EXPORT_BOUNDS
             began = time.monotonic()
