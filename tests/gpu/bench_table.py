@@ -33,7 +33,9 @@ from musebench.plugin.registry import Registry
 from musebench.report import files
 from musebench.report.schema import Report
 from musebench.run import run
+from tests.gpu import kept_model
 from tests.gpu.bench_plan import LARGE, SMALL, SMOLLM2, Row, plan
+from tests.gpu.kept_model import kept, kept_path
 
 EXPORT_BOUNDS = Bounds(most=1024, most_sequences=256)
 EXPORT_CONTEXT = 2048
@@ -50,6 +52,7 @@ class Bench:
         self._temporary = tempfile.TemporaryDirectory(prefix="musebench-programs-")
         self.programs = Path(os.environ.get("MUSEBENCH_PROGRAMS", self._temporary.name))
         self.registry = Registry.installed()
+        self.registry.add(kept_model, "tests", "0")
         folder.mkdir(parents=True, exist_ok=True)
 
     def report_file(self, row: Row) -> Path:
@@ -127,7 +130,8 @@ class Bench:
 
 def _named(text: str) -> str:
     """A file without its folder: where weights lay says nothing to a reader."""
-    return Path(text).name if Path(text).is_absolute() else text
+    path = kept_path(text)
+    return path.name if path.is_absolute() else text
 
 
 def models(tiny: bool) -> dict[str, str]:
@@ -136,7 +140,7 @@ def models(tiny: bool) -> dict[str, str]:
     if tiny:
         found = {SMALL: f"{TINY}2", LARGE: f"{TINY}3"}
     if weights := os.environ.get("MUSEBENCH_SMOLLM2"):
-        found[SMOLLM2] = weights
+        found[SMOLLM2] = kept(Path(weights).absolute())
     elif tiny:
         found[SMOLLM2] = "bundled"
     return found
