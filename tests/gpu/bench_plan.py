@@ -126,11 +126,14 @@ class Plan:
             workload, self.models[shape], device=self.device, dtype=self.dtype, executor=executor, pool=pool,
             scheduler=scheduler, max_sessions=sessions, warmup=warmup, repeat=repeat, settings=settings,
         )  # fmt: skip
+        on_gpu = self.device.startswith("cuda")
         if engine is not None:
             options = replace(options, executor=RunOptions.executor)
-        if engine == PEERS[1]:  # left to itself it captures nothing under sdpa, which wants a mask
-            options = replace(options, settings={**settings, "engine": {"graphs": "on"}})
-        elif executor in ("graph", "compiled") and not self.device.startswith("cuda"):
+            if (
+                engine == PEERS[1] and on_gpu
+            ):  # left to itself it captures nothing under sdpa, which wants a mask
+                options = replace(options, settings={**settings, "engine": {"graphs": "on"}})
+        elif executor in ("graph", "compiled") and not on_gpu:
             options = replace(options, executor="eager", settings=_without(settings, "executor"))
         exported = shape if executor == "exported" else None
         self.rows.append(Row(name, options, servings + once, engine, exported))
