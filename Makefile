@@ -23,6 +23,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# In minutes; simulating a million requests takes some more: MUSEBENCH_BENCH_REQUESTS=1000000 make bench
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-only $(PYTEST_ARGS)
 
