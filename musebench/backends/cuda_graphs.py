@@ -14,7 +14,7 @@ from torch import Tensor
 
 from musebench.backends.torch_device import CudaDevice
 from musebench.backends.torch_program import StepProgram
-from musebench.core.batch import BatchLayout
+from musebench.core.batch import BatchLayout, decode_layout
 from musebench.core.errors import UnsupportedError
 from musebench.core.plan import Limits
 
@@ -151,7 +151,7 @@ def warm_layouts(limits: Limits) -> Iterator[BatchLayout]:
     most = min(limits.most_sequences, limits.most_tokens)
     sizes = {1 << power for power in range(most.bit_length())} | {most}
     for size in sorted(size for size in sizes if size <= most):
-        yield BatchLayout(size, size, size, decode=True)
+        yield decode_layout(size)
     tokens = limits.most_tokens
     for count, sequences in dict.fromkeys(((2, 1), (tokens, 1), (tokens, 2), (tokens, most))):
         if count <= tokens and sequences <= most:

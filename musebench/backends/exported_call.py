@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from musebench.backends.attention import StepContext
-from musebench.core.batch import BatchLayout
+from musebench.core.batch import BatchLayout, decode_layout
 from musebench.core.errors import InputError, UsageError
 from musebench.programs.facts import ProgramFacts
 from musebench.programs.package import METHODS_FOLDER, check_records
@@ -50,7 +50,7 @@ class ExportedCall:
             if method.decode:
                 sizes = {1 << power for power in range(high.bit_length())} | {low, high}
                 for size in sorted(size for size in sizes if low <= size <= high):
-                    yield BatchLayout(size, size, size, decode=True)
+                    yield decode_layout(size)
             else:
                 yield BatchLayout(low, method.fewest_sequences, method.fewest_rows)
                 yield BatchLayout(high, method.fewest_sequences, method.fewest_rows)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from musebench.checks.options import PoolOptions
 from musebench.checks.verdicts import Judge, runs
 from musebench.core.protocols import RowRule
@@ -174,7 +176,7 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData, pool: PoolDa
     if pool.policy != "geometric":
         return [judge.missing(f"rows under the policy{where}", f"no rule is known for {pool.policy!r}")]
     steps = run.steps
-    widest = max(d + p for d, p in zip(steps.decode_tokens, steps.prefill_tokens, strict=True))
+    widest = int(np.add(steps.decode_tokens, steps.prefill_tokens, dtype=np.int64).max())
     factor, start = float(options.get("factor", 2.0)), int(options.get("start", 0))
     first = start if pool.capacity is None else min(start, pool.capacity)
     grown = math.ceil(factor * (pool.most_in_use + widest))
@@ -205,7 +207,7 @@ def _policy(judge: Judge, where: str, report: Report, run: RunData, pool: PoolDa
 def _stated(judge: Judge, where: str, run: RunData, pool: PoolData, rule: RowRule) -> Verdict:
     """The rows against what the policy promised."""
     rows, steps = final_rows(run, pool) - 1, run.steps
-    widest = max(d + p for d, p in zip(steps.decode_tokens, steps.prefill_tokens, strict=True))
+    widest = int(np.add(steps.decode_tokens, steps.prefill_tokens, dtype=np.int64).max())
     most = rule.most(pool.most_in_use + widest)
     return judge.held(
         f"{pool.policy} rows{where}",

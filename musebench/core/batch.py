@@ -8,7 +8,7 @@ and a torch tensor alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,6 +90,12 @@ class BatchLayout:
             views.append(buffer[start : start + size])
             start += _aligned(size)
         return BatchFields(*views)
+
+
+@cache
+def decode_layout(size: int) -> BatchLayout:
+    """Of a forward in which `size` sequences decode one token each."""
+    return BatchLayout(size, size, size, decode=True)
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class VirtualClock:
         self._now += seconds
 
     def sleep_until(self, seconds: float) -> None:
-        self._now = max(self._now, seconds)
+        if seconds > self._now:
+            self._now = seconds
 
 
 def sleep_to(clock: Clock, origin: float, seconds: float) -> None:

@@ -19,7 +19,10 @@ def cut_to_limits(plan: StepPlan, limits: Limits, program: str = "") -> list[For
     if (
         plan.tokens <= limits.most_tokens
         and plan.slices <= limits.most_sequences
-        and all(piece.count <= limits.most_prefill for piece in plan.prefills)
+        and (
+            plan.tokens <= limits.most_prefill
+            or all(piece.count <= limits.most_prefill for piece in plan.prefills)
+        )
     ):
         return [Forward(plan, program)]
     return [Forward(part, program) for part in _parts(plan, limits)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence as Ordered
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,15 @@ _EMPTY = np.empty(0, np.int32)
 _NOBODY = Contexts(0, 0, lambda: np.empty(0, np.int64))
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutlinedBatch(StepBatch):
     """A batch whose buffer is empty: the contexts of its decodes, and of each prefill slice, in order, its
     tokens and the tokens that its last one attends to, itself included."""
 
-    decodes: Contexts = _NOBODY
-    prefills: tuple[tuple[int, int], ...] = ()
+    decodes: Contexts
+    prefills: Ordered[tuple[int, int]]
+
+    def __init__(self, decodes: Contexts, prefills: Ordered[tuple[int, int]], **sizes: Any) -> None:
+        self.__dict__.update(sizes, decodes=decodes, prefills=prefills, buffer=_EMPTY)
 
 
 def outline(
@@ -54,7 +57,7 @@ def outline(
         decode=not prefills,
     )
     batch = OutlinedBatch(
-        layout=layout, buffer=_EMPTY, tokens=tokens, sequences=sequences, rows=rows, program=forward.program,
-        contexts_sum=pairs, generation=generation, edits=edits, decodes=decodes, prefills=tuple(prefills),
+        decodes, prefills, layout=layout, tokens=tokens, sequences=sequences, rows=rows,
+        program=forward.program, contexts_sum=pairs, generation=generation, edits=edits,
     )  # fmt: skip
     return Packed(batch, plan, first, *table.places(plan, first))

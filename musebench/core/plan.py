@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -92,15 +92,13 @@ class StepPlan:
     decodes: tuple[Sequence, ...] = ()
     prefills: tuple[Slice, ...] = ()
 
-    @cached_property
-    def tokens(self) -> int:
-        if not self.prefills:
-            return len(self.decodes)
-        return len(self.decodes) + sum([piece.count for piece in self.prefills])
+    tokens: int = field(init=False, repr=False, compare=False)
+    slices: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def slices(self) -> int:
-        return len(self.decodes) + len(self.prefills)
+    def __post_init__(self) -> None:
+        decodes, prefills = len(self.decodes), self.prefills
+        tokens = decodes + sum([piece.count for piece in prefills]) if prefills else decodes
+        self.__dict__.update(tokens=tokens, slices=decodes + len(prefills))
 
     @property
     def empty(self) -> bool:

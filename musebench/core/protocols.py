@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from musebench.core.batch import BatchLayout, StepBatch
+from musebench.core.batch import BatchLayout, StepBatch, decode_layout
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.request import Request
@@ -173,8 +173,7 @@ class Forward(NamedTuple):
     def outline(self) -> StepBatch:
         """The sizes of a forward of decodes, as a batch without contents."""
         count = len(self.plan.decodes)
-        width = max(count, self.pad_tokens)
-        layout = BatchLayout(width, width, width, decode=True)
+        layout = decode_layout(max(count, self.pad_tokens))
         return StepBatch(layout, NOTHING, count, count, count, self.program)
 
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence as Ordered
 from typing import Any
 
-from musebench.core.batch import BatchLayout, StepBatch
+from musebench.core.batch import BatchLayout, StepBatch, decode_layout
 from musebench.core.errors import UsageError
 from musebench.core.forwards import cut_to_limits
 from musebench.core.plan import Limits, StepPlan
@@ -58,7 +58,7 @@ class GraphLadder:
             self._generation = batch.generation
             if not self._known and not batch.layout.sampled:
                 for size in reversed(self.sizes):
-                    self._capture(BatchLayout(size, size, size, decode=True))
+                    self._capture(decode_layout(size))
         if batch.layout not in self._graphs:
             self._capture(batch.layout)
         self.replays += 1
@@ -68,7 +68,7 @@ class GraphLadder:
         """Replay one graph again and again; None when it has to be captured first."""
         size = stretch.forward.pad_sequences
         here = stretch.generation == self._generation
-        if not here or BatchLayout(size, size, size, decode=True) not in self._graphs:
+        if not here or decode_layout(size) not in self._graphs:
             return None
         made = launch(self._backend, stretch)
         self.replays += made.steps if made is not None else 0

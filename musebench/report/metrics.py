@@ -291,13 +291,14 @@ def outcome(report: Report) -> Outcome:
         generated += int(made.sum())
         decode += int(made.sum()) - int(np.count_nonzero(made))
         preemptions += total_of(requests.preemptions)
-        for reason, message in zip(requests.finish_reason, requests.message, strict=True):
+        ends = Counter(zip(requests.finish_reason, requests.message, strict=True))
+        for (reason, message), count in ends.items():
             name = "unfinished" if reason is None else reason.value
-            finish_reasons[name] += 1
+            finish_reasons[name] += count
             if reason is not None and reason.succeeded:
-                succeeded += 1
+                succeeded += count
             else:
-                reasons[name, message or ""] += 1
+                reasons[name, message or ""] += count
     return Outcome(
         requests=sum(len(run.requests) for run in report.runs),
         succeeded=succeeded,

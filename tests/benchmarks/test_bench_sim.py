@@ -71,7 +71,7 @@ def hours(path: Path, requests: int) -> Path:
 
 
 def test_time_grows_with_the_number_of_requests(benchmark, tmp_path):
-    """A tenth, a third and all of the most requests, one after the other, and the last one's report read back."""
+    """A tenth, a third and all of the most requests, in turn, and the last one's report read back."""
     sizes = (MOST_REQUESTS // 10, MOST_REQUESTS // 3, MOST_REQUESTS)
     traces = {size: hours(tmp_path / f"{size}.csv", size) for size in sizes}
     out = tmp_path / "report.json"
