@@ -18,7 +18,7 @@ from musebench.backends.simulated.fitting import curve_errors, fit_line, fit_pro
 from musebench.backends.simulated.kernels import ProductCurve, ProductPoint
 from musebench.backends.simulated.profile import open_profile, profile_of
 from musebench.cli import root
-from musebench.core.errors import UnsupportedError
+from musebench.core.errors import InputError, UnsupportedError, UsageError
 from musebench.models.random_source import RandomOptions, RandomSource
 from musebench.models.shapes import shape
 from musebench.models.source import Model
@@ -151,8 +151,27 @@ def test_the_command_measures_this_machine_and_its_file_explains_a_step(tmp_path
     result = CliRunner().invoke(root, ["profile", "--device", "cpu", "--out", str(out), "--links", "h100"])
     assert result.exit_code == 0, result.output
     assert "launch, eager" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["here.json"]
     shown = CliRunner().invoke(
         root, ["explain", "--device", f"sim:{out}", "--model", "smollm2-135m", "--dtype", "float32"]
     )
     assert shown.exit_code == 0, shown.output
     assert "SmolLM2-135M in float32 on 1 x here (measured), eager" in shown.output
+
+
+def test_a_measurement_that_does_not_end_keeps_what_it_has_and_is_no_profile(tmp_path, monkeypatch):
+    def fail(*_: object) -> HostLine:
+        raise UsageError("the run beside it failed")
+
+    monkeypatch.setattr("musebench.cli.profile._host_line", fail)
+    out, part = tmp_path / "here.json", tmp_path / "here.json.part"
+    out.write_text("an older profile")
+    result = CliRunner().invoke(root, ["profile", "--device", "cpu", "--out", str(out)])
+    assert result.exit_code == 2
+    assert out.read_text() == "an older profile"
+    kept = json.loads(part.read_text())
+    assert kept["products"]["points"]
+    assert kept["launch"]["eager_seconds"] > 0
+    assert kept["host"]["step_seconds"] == 0
+    with pytest.raises(InputError, match="its measurement did not end"):
+        open_profile(str(part))

@@ -24,6 +24,7 @@ from musebench.measure.ceilings import copy_bandwidth
 from musebench.models.source import Model
 
 Say = Callable[[str], None]
+Keep = Callable[[dict[str, Any]], None]
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -116,11 +117,13 @@ def measure_device(
     host: Callable[[float], HostLine],
     links: Links | None,
     say: Say = lambda line: None,
+    keep: Keep = lambda tree: None,
 ) -> dict[str, Any]:
     """The tree of a measured profile.
 
     `open_model` opens a Llama of that many layers on the device; `host` gives the host's work of a step of
-    the larger of the two models, which takes that many seconds to launch.
+    the larger of the two models, which takes that many seconds to launch. `keep` is called with what there is
+    whenever a part is done; what is not measured yet is 0.
 
     Raises:
         UnsupportedError: no such device, or a dtype that torch does not run there.
@@ -177,7 +180,9 @@ def measure_device(
     }  # fmt: skip
     errors = sorted(curve_errors(curve, bandwidth, rates))
     tree["sources"] = _sources(conditions, dtype, len(points), errors[len(errors) // 2], links)
+    keep(tree)
     replayed = _add_steps(tree, device, sizes, open_model, say)
+    keep(tree)
     say("host work of steps")
     line = host(replayed)
     tree["host"] |= {"step_seconds": line.step_seconds, "sequence_seconds": line.sequence_seconds}

@@ -17,7 +17,7 @@ from musebench.core.errors import UsageError
 from musebench.plugin.registry import Registry
 
 if TYPE_CHECKING:
-    from musebench.backends.profiler import HostLine
+    from musebench.backends.profiler import HostLine, Keep
     from musebench.backends.simulated.profile import Profile
 
 COLUMNS = ("name", "kind", "device", "memory", "bandwidth", "rates", "source")
@@ -49,7 +49,8 @@ def command(
     """Measure a device for simulation (copies, products, attention, launches, replays, captures, growths and
     the host's work between steps; under five minutes on a GPU), or show the profiles there are.
 
-    A profile's file is taken wherever a profile's name is: --device sim:FILE.
+    A profile's file is taken wherever a profile's name is: --device sim:FILE. Until the end, what is measured
+    so far stands in FILE.part.
 
     \b
     Examples:
@@ -68,9 +69,16 @@ def command(
         raise UsageError(f"--device {device} is simulated; cpu, cuda or cuda:N can be measured")
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"--out {out} cannot be written; name a file in a folder that is there")
-    tree = _measured(registry, device, dtype, name or out.stem, links, quick)
-    out.write_text(_text(tree), encoding="utf-8")
-    from musebench.backends.simulated.profile import open_profile
+    from musebench.backends.simulated.profile import UNFINISHED, open_profile
+
+    part = out.with_name(f"{out.name}.part")
+
+    def keep(tree: dict[str, Any]) -> None:
+        part.write_text(_text({**tree, "kind": UNFINISHED}), encoding="utf-8")
+
+    tree = _measured(registry, device, dtype, name or out.stem, links, quick, keep)
+    part.write_text(_text(tree), encoding="utf-8")
+    part.replace(out)
 
     profile = open_profile(str(out))  # as it will be read
     click.echo(render(("what", "value"), _summary(profile), form))
@@ -117,7 +125,13 @@ def _known() -> list[dict[str, Any]]:
 
 
 def _measured(
-    registry: Registry, device: str, dtype: str | None, name: str, links: str | None, quick: bool
+    registry: Registry,
+    device: str,
+    dtype: str | None,
+    name: str,
+    links: str | None,
+    quick: bool,
+    keep: Keep,
 ) -> dict[str, Any]:
     from musebench.backends.profiler import FULL, SMALL, Links, measure_device
     from musebench.backends.simulated.profile import open_profile
@@ -144,7 +158,7 @@ def _measured(
         device, dtype, name, sizes,
         lambda layers: source.open(f"{shape},layers={layers}", dtype, device, 0),
         partial(_host_line, registry, device, dtype, largest, "mixed-small" if small else "mixed"), given,
-        lambda line: click.echo(f"measuring {line}", err=True) if sys.stderr.isatty() else None,
+        lambda line: click.echo(f"measuring {line}", err=True) if sys.stderr.isatty() else None, keep,
     )  # fmt: skip
 
 

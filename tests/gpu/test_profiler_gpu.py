@@ -16,7 +16,7 @@ from musebench.models.source import Model
 SIZES = replace(
     SMALL, copy_bytes=256 << 20, squares=(2048, 4096), products=((2048, 2048), (2048, 8192)),
     tokens=(1, 64, 512), heads=((32, 8, 128),), decodes=((1, 1024), (64, 1024)),
-    prefills=((0, 256), (0, 1024)),    rotated_bytes=64 << 20, context=256,
+    prefills=((0, 256), (0, 1024)), rotated_bytes=64 << 20, context=256,
 )  # fmt: skip
 
 

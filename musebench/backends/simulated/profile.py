@@ -28,6 +28,9 @@ from musebench.core.options import nearest
 FOLDER = Path(__file__).parent / "profiles"
 SCHEMA = 1
 KINDS = ("measured", "datasheet")
+UNFINISHED = "unfinished"
+"""Instead of a kind, while a device is measured."""
+
 GIGA, TERA = 1e9, 1e12
 
 
@@ -175,6 +178,8 @@ def _from_file(path: Path) -> Profile:
         raise InputError(
             f"{path}: 'schema' is {tree.get('schema')!r}; a profile of schema {SCHEMA} is wanted"
         )
+    if tree.get("kind") == UNFINISHED:
+        raise InputError(f"{path}: its measurement did not end; run musebench profile again")
     if tree.get("kind") not in KINDS:
         raise InputError(f"{path}: 'kind' is {tree.get('kind')!r}; {nearest(str(tree.get('kind')), KINDS)}")
     return _made(tree, path)
