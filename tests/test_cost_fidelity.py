@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import json
 import statistics
 import sys
 from collections.abc import Iterator
@@ -76,6 +78,26 @@ def test_the_real_run_of_llmservingsims_trace_reads_as_its_authors_summarise_it(
     assert statistics.fmean(real.tpot) == pytest.approx(32.5e-3, rel=2e-3)
     assert len(modules["llmservingsim"].compared(real, real)) == 7
     assert {row[3] for row in modules["llmservingsim"].compared(real, real)} == {"+0.0%"}
+
+
+def test_the_real_runs_rows_may_come_in_any_order_and_its_epoch_is_not_read(modules, tmp_path):
+    served, folder = modules["llmservingsim"], tmp_path / modules["llmservingsim"].RUN
+    folder.mkdir(parents=True)
+    rows = (DATA / served.RUN / "requests.jsonl").read_text().splitlines()
+    later = [{**json.loads(row), "arrival_time": 0.0} for row in reversed(rows)]
+    (folder / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in later))
+    real, read = served.measured(DATA), served.measured(tmp_path)
+    for name in ("ttft", "tpot", "latency"):
+        assert getattr(read, name) == getattr(real, name)[::-1]
+    assert read.output_tok_s == real.output_tok_s
+
+
+def test_the_real_run_was_of_the_trace_that_is_simulated(modules):
+    """Its meta.json, which on this device has no block for hardware, names the workload by its hash."""
+    meta = json.loads((DATA / modules["llmservingsim"].RUN / "meta.json").read_text())
+    trace = DATA / "traces" / f"llmservingsim_{Path(meta['dataset_path']).name}"
+    assert hashlib.sha256(trace.read_bytes()).hexdigest() == meta["dataset_hash"]
+    assert "hardware" not in meta
 
 
 def test_own_runs_make_the_steps_of_their_simulations_and_every_miss_has_a_reason(modules):

@@ -56,6 +56,21 @@ def test_a_trace_arrives_as_recorded_or_scaled(tmp_path, trace):
     assert len(run(tmp_path, "--trace", str(trace), "--duration", "2.1").runs[0].requests) == 5
 
 
+@pytest.mark.parametrize("how", ["--stepwise", None])
+def test_nothing_runs_in_a_gap_of_minutes_and_many_of_one_time_come_together(tmp_path, trace, how):
+    """As in Azure's code trace, whose longest gap is 217.2 s, and in Mooncake's bins."""
+    trace.write_text(HEADER + "0.0,30,4\n" * 28 + "217.2,126195,1\n" + "217.2,1,4\n")
+    choices = ["--trace", str(trace), "--max-context", "131072", *([how] if how else [])]
+    report = run(tmp_path, *choices)
+    (made,) = report.runs
+    assert made.requests.generated_tokens == [4] * 28 + [1, 4]
+    starts, ends = np.asarray(made.steps.start), np.asarray(made.steps.end)
+    before = ends[ends < 217.2]
+    assert 0 < before.max() < 100
+    assert starts[len(before)] == 217.2
+    assert made.steps.prefill_tokens[0] == 28 * 30
+
+
 def test_arrivals_are_drawn_from_the_seed_at_the_rate_that_was_asked_for(tmp_path, trace):
     constant = run(tmp_path, "--trace", str(trace), "--arrivals", "constant", "--rate", "8")
     assert arrivals(constant) == pytest.approx(np.arange(40) / 8)

@@ -518,6 +518,26 @@ def test_mooncake_blocks_cover_every_prompt_and_are_reused_as_published():
     assert (len(blocks), len(set(blocks))) == (288_500, 182_790)
 
 
+def test_a_real_azure_file_has_crlf_and_no_last_line_end():
+    path = DATA / "AzureLLMInferenceTrace_conv.csv"
+    if not path.is_file():
+        pytest.skip("the trace is not beside the repository")
+    raw = path.read_bytes()
+    assert (raw.count(b"\r\n"), raw[-1:], raw[:1]) == (19_366, b"3", b"T")
+    last = read_trace(path).rows[-1]
+    assert f"{last.prompt_tokens},{last.output_tokens}".encode() == raw.rpartition(b"\n")[2].split(b",", 1)[1]
+
+
+def test_mooncake_comes_in_bins_of_three_seconds_up_to_28_at_once():
+    path = DATA / "mooncake_conversation_trace.jsonl"
+    if not path.is_file():
+        pytest.skip("the trace is not beside the repository")
+    times = np.array([row.arrival_seconds for row in read_trace(path).rows])
+    bins, sizes = np.unique(times, return_counts=True)
+    assert (len(bins), sizes.max(), int((np.diff(times) == 0).sum())) == (1_180, 28, 10_851)
+    assert (np.diff(bins).min(), np.diff(bins).max()) == pytest.approx((2.997, 3.003))
+
+
 def test_real_token_ids_are_kept():
     path = DATA / "llmservingsim_sharegpt-llama-3.1-8b-300-sps10.jsonl"
     if not path.is_file():
