@@ -11,6 +11,8 @@ A document marks them by comments:
     <!-- picture: musebench COMMAND -->     the command writes its pictures where `--out` says
     <!-- hooks -->                          what stands between is made of musebench/plugin/hookspecs.py
     <!-- end -->
+    <!-- findings -->, <!-- headline -->    what the measured reports say: see findings.py, headline.py
+    <!-- end -->
 
 `musebench matrix` and `musebench run` leave their reports in a folder that is thrown away, and a run is shown
 without its id: only simulated runs, which are the same everywhere, may stand in one; what was timed is shown
@@ -38,6 +40,11 @@ from musebench.cli import root
 from musebench.plugin import discovery, hookspecs
 
 TOP = Path(__file__).resolve().parents[1]
+sys.path.append(str(TOP / "results"))
+
+from findings import findings  # noqa: E402
+from headline import headline  # noqa: E402
+
 DOCUMENTS = (
     "README.md",
     "results/README.md",
@@ -56,7 +63,7 @@ UNCOMMITTED = re.compile(r"^warning: code with uncommitted changes[^\n]*\n\n?", 
 RUN_ID = re.compile(r"^\d{8}-\d{6}-[0-9a-f]{6}: ")
 """When a run was made, and chance."""
 
-HOOKS = re.compile(r"(<!-- hooks -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MADE = re.compile(r"(<!-- (hooks|findings|headline) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURE = re.compile(r"<!-- picture: (musebench [^\n]*?) -->")
 
 
@@ -92,13 +99,16 @@ def hooks() -> str:
     return "".join(parts) + "\n"
 
 
+MAKERS = {"hooks": hooks, "findings": findings, "headline": headline}
+
+
 def documents() -> Iterator[tuple[Path, str, str]]:
     """Each document: its path, its text, and its text with every output as it is now."""
     for name in DOCUMENTS:
         path = TOP / name
         text = path.read_text(encoding="utf-8")
         renewed = OUTPUT.sub(_renewed, text)
-        yield path, text, HOOKS.sub(lambda match: match[1] + hooks() + match[3], renewed)
+        yield path, text, MADE.sub(lambda match: match[1] + MAKERS[match[2]]() + match[4], renewed)
 
 
 def pictures(folder: Path) -> Iterator[tuple[Path, Path]]:

@@ -77,7 +77,9 @@ def test_a_command_that_fails_is_no_output():
 
 
 TIED = re.compile(
-    r"<!-- (?:(?:output|example|made by make\.py): [^\n]+|printed) -->\n.*?<!-- end[^\n]*-->", re.DOTALL
+    r"<!-- (?:(?:output|example|made by make\.py): [^\n]+|printed|findings|headline) -->\n"
+    r".*?<!-- end[^\n]*-->",
+    re.DOTALL,
 )
 """What tests/plugins/test_tutorial.py prints, and what the rest of this file holds."""
 EXAMPLE = re.compile(r"<!-- example: [^\n]+ -->\n(.*?)<!-- end -->", re.DOTALL)

@@ -5,8 +5,9 @@ Both sides make the same steps, so that a step can be left out of both: see `com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ def simulated(report: Report, registry: Registry) -> Report:
     """The report's run on `sim:h200`: its workload, sizes and choices."""
     conditions, choices = report.conditions, report.choices
     settings = {
-        "workload": {"requests": len(report.runs[0].requests)},
+        "workload": {"requests": len(report.runs[0].requests), **_changes(conditions.command)},
         "executor": dict(choices.executor.options),
         "pool": dict(choices.pool.options),
         "scheduler": dict(choices.scheduler.options),
@@ -99,6 +100,13 @@ def simulated(report: Report, registry: Registry) -> Report:
         seed=conditions.seed, warmup=conditions.warmup, settings=settings,
     )  # fmt: skip
     return run(options, registry)
+
+
+def _changes(command: Sequence[str]) -> dict[str, str]:
+    """What a command's `--set` say of the workload."""
+    said = [word for flag, word in pairwise(command) if flag == "--set"]
+    pairs = (word.removeprefix("workload.").partition("=") for word in said if word.startswith("workload."))
+    return {name: value for name, _, value in pairs}
 
 
 # -- steps that compiled a kernel ---------------------------------------------------------------------------
