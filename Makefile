@@ -83,4 +83,4 @@ test-gpu: $(INSTALLED)
 	$(BIN)/python -m pytest tests/gpu tests/test_torch_cuda.py $(PYTEST_ARGS)
 
 bench-gpu: $(INSTALLED)
-	$(BIN)/python -m tests.gpu.bench_table results/baselines/h200
+	$(BIN)/python -m tests.gpu.bench_table results/baselines/h200/matrix
