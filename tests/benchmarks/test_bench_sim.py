@@ -27,11 +27,13 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYT
 COMMAND = """
 import json, resource, sys
 from musebench.cli import root
+from musebench.measure.memory import host_peak
 try:
     root.main(sys.argv[1:], prog_name="musebench")
 finally:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    print("USED", json.dumps([used.ru_utime + used.ru_stime, used.ru_maxrss * 1024]))
+    # Not ru_maxrss, which begins at that of whoever started this.
+    print("USED", json.dumps([used.ru_utime + used.ru_stime, host_peak()]))
 """
 
 pytestmark = pytest.mark.skipif(not TRACE.is_file(), reason=f"the trace {TRACE.name} is not in ../shared")
