@@ -4,8 +4,9 @@
 
 First virtual memory alone: rows that are mapped after a graph was captured are read by it. Then one run a
 pool of the same requests: 64 of the workload `mixed` (100 to 1,024 prompt tokens, 100 to 1,024 made), 32 at a
-time, in bfloat16, decodes captured. No warm-up of a pool: its growths are what is looked at; a short run of 4
-requests before all takes what only the first run of a process pays. Each report is written as it is made.
+time, in bfloat16, decodes captured. No warm-up of a pool: its growths are what is looked at; a run of all the
+requests before them takes what only the first run of a process pays, as each new size of a step may compile
+kernels. Each report is written as it is made.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ def main() -> None:
     if given.device.startswith("cuda"):
         attempt("virtual memory", probe)
     options = run_options(given.device, given.tiny)
-    attempt("first run", lambda: run(with_pool(options, "geometric", {}, 4), registry))
     made: dict[str, Report] = {}
     requests = 6 if given.tiny else 64
+    attempt("first run", lambda: run(with_pool(options, "geometric", {}, requests), registry))
     for name, pool, settings in RUNS:
         if pool not in known:
             print(f"{name}: pool {pool!r} is not installed")

@@ -127,13 +127,76 @@ def mixed_table() -> Table:
     )
 
 
+POOLS = ("geometric", "fixed", "paged", "vmm", "vmm-32m", "vmm-back")
+PEERS = ("graph", "transformers-static", "transformers-batch")
+
+
+def pools_table() -> Table:
+    """Tokens are held against those over `geometric`, request by request."""
+    made = {name: files.read(HERE / "pools" / f"{name}.json.gz") for name in POOLS}
+    expected = _tokens(made[POOLS[0]])
+    rows = []
+    for name, report in made.items():
+        pool, counters = report.runs[-1].pool, report.costs.counters
+        assert pool is not None
+        tokens = _tokens(report)
+        equal = sum(one == other for one, other in zip(tokens, expected, strict=True))
+        rows.append(
+            Row(
+                name,
+                "",
+                (
+                    f"{(report.memory.snapshots['peak'].peak or 0) / 2**20:,.0f} MiB",
+                    f"{pool.bytes / 2**20:,.0f} MiB",
+                    f"{len(pool.growths)} in {_milliseconds(sum(pool.growths.seconds))}",
+                    f"{sum(pool.growths.copied_bytes) / 2**20:,.0f} MiB",
+                    f"{counters['recaptures']} in {_milliseconds(counters['recapture seconds'])}",
+                    f"{metrics.throughput(report).output_tokens_per_second:,.0f}",
+                    f"{equal} of {len(tokens)}",
+                ),
+            )
+        )
+    return Table(
+        "pool",
+        (
+            "allocator's peak",
+            "rows at the end",
+            "growths",
+            "copied",
+            "recaptures",
+            "output tokens/s",
+            "tokens equal",
+        ),
+        tuple(rows),
+    )
+
+
+def peers_table() -> Table:
+    rows = []
+    for name in PEERS:
+        report = files.read(HERE / "peers" / f"{name}.json.gz")
+        latency = metrics.latencies(report)
+        total = metrics.throughput(report)
+        times = (latency["TTFT"].p50, latency["TPOT"].p50)
+        rows.append(Row(name, "", (f"{total.output_tokens_per_second:,.0f}", *map(_milliseconds, times))))
+    return Table("engine or executor", ("output tokens/s", "TTFT p50", "TPOT p50"), tuple(rows))
+
+
+def _tokens(report: Report) -> list[list[int]]:
+    """What each request made, in order."""
+    requests = report.runs[-1].requests
+    ends = np.cumsum(requests.generated_tokens)[:-1]
+    return [part.tolist() for part in np.split(np.array(requests.token_ids), ends)]
+
+
 def filled(readme: str) -> str:
     """The README with its tables made anew."""
-    for name, table in (("steps", steps_table()), ("mixed", mixed_table())):
+    tables = {"steps": steps_table, "mixed": mixed_table, "pools": pools_table, "peers": peers_table}
+    for name, made in tables.items():
         start, end = START.format(name), END.format(name)
         before, _, rest = readme.partition(start)
         _, _, after = rest.partition(end)
-        readme = f"{before}{start}\n{text([table], 'github')}\n{end}{after}"
+        readme = f"{before}{start}\n{text([made()], 'github')}\n{end}{after}"
     return readme
 
 
