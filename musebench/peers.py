@@ -18,7 +18,6 @@ from musebench.core.service import Service
 from musebench.measure.ceilings import stored_ceilings
 from musebench.measure.energy import EnergyMeter
 from musebench.measure.nvml import Nvml
-from musebench.models.resolve import resolve
 from musebench.models.source import Model, RemoteModel
 from musebench.plugin.component import Component
 from musebench.plugin.registry import Registry
@@ -38,6 +37,7 @@ from musebench.report.schema import (
 )  # fmt: skip
 from musebench.report.served import served_run
 from musebench.run import RunOptions
+from musebench.run.assembly import model_source
 from musebench.run.conditions import machine_conditions
 from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
 from musebench.run.reference import reference_tokens
@@ -199,13 +199,7 @@ def _require_device(device: str, component: Component, registry: Registry) -> An
 
 
 def _open_model(options: RunOptions, dtype: str, registry: Registry) -> Model:
-    kinds = {c.name: c for c in registry.components("model")}
-    sources = {name: kind.make({}) for name, kind in kinds.items()}
-    source = resolve(options.model, sources)
-    if given := options.settings.get("model"):
-        name = next(name for name, one in sources.items() if one is source)
-        source = kinds[name].make(given)
-    model = source.open(options.model, dtype, options.device, options.seed)
+    model = model_source(options, registry).open(options.model, dtype, options.device, options.seed)
     if model.module is None:
         raise UnsupportedError(f"--model {options.model} holds no weights that another engine could run")
     return model

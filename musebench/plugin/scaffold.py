@@ -133,5 +133,4 @@ class Scaffold:
         }
         yield "LICENSE", (TEMPLATES / "LICENSE").read_text(encoding="utf-8")
         for template, path in places.items():
-            if (TEMPLATES / template).exists():  # not every kind has laws
-                yield path, environment.get_template(template).render(facts)
+            yield path, environment.get_template(template).render(facts)

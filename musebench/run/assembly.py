@@ -77,7 +77,7 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     workload = load_workload(options.workload).with_overrides(options.settings.get("workload", {}))
     chosen = _choose(options, registry)
     device = options.device
-    source = _model_source(options, registry)
+    source = model_source(options, registry)
     require_reference(options.reference)
     before = getattr(chosen.backend.load(), "memory_before", None)
     snapshots = {"start": MemorySnapshot() if before is None else before(device)}
@@ -176,7 +176,12 @@ def _build(
     return built
 
 
-def _model_source(options: RunOptions, registry: Registry) -> ModelSource:
+def model_source(options: RunOptions, registry: Registry) -> ModelSource:
+    """What opens `--model`, with its `--set model.NAME=VALUE`.
+
+    Raises:
+        UsageError: nothing does, or it has no such option.
+    """
     from musebench.models.resolve import resolve
 
     kinds = {c.name: c for c in registry.components("model")}
