@@ -31,7 +31,8 @@ class BlockCounts(Cells):
 
 class CountsOnly:
     """Put before `PagedPool`: the same blocks to the same sequences, without a cell table. Only whole blocks
-    are ever shared, so that a cell's owners are its block's holders."""
+    are shared, so that a cell's owners are its block's holders, but for those who rewound to inside of it:
+    how far they reach is kept by block."""
 
     cells: BlockCounts
 
@@ -40,6 +41,7 @@ class CountsOnly:
         self.cells = BlockCounts(bounds.max_sessions)
         self.naming = GivenNames(options.block)
         self._none = np.zeros(1, np.int32)
+        self._cuts: dict[int, list[int]] = {}  # cells left to each holder that has not the whole block
 
     def take(self, plan: StepPlan) -> np.ndarray:
         """Cell 0 for every token."""
@@ -70,9 +72,45 @@ class CountsOnly:
         pool.claimed(plan)
 
     def share(self, slot: int, blocks: list[int], revived: int) -> None:
-        size = cast("PagedPool", self).block
-        self.cells.held[slot] = len(blocks) * size
-        self.cells.add(revived * size)
+        pool = cast("PagedPool", self)
+        self.cells.held[slot] = len(blocks) * pool.block
+        again = revived * pool.block
+        for block in self._cuts.keys() & set(blocks):
+            cuts = self._cuts[block]
+            if len(cuts) == pool.blocks.holders(block) - 1:  # before this slot nobody had all of it
+                again += pool.block - max(cuts)
+        self.cells.add(again)
+
+    def leave(self, block: int, cells: int, keep: bool) -> int:
+        pool = cast("PagedPool", self)
+        if block not in self._cuts:
+            return cells if pool.blocks.let_go(block, keep) else 0
+        before, cuts = self._reach(block), self._cuts[block]
+        if cells < pool.block:
+            cuts.remove(cells)
+        pool.blocks.let_go(block, keep)
+        after = self._reach(block)
+        if not cuts:
+            del self._cuts[block]
+        return before - after
+
+    def cut(self, block: int, cells: int, left: int) -> int:
+        pool = cast("PagedPool", self)
+        if pool.blocks.holders(block) == 1:
+            self._cuts.pop(block, None)
+            return cells - left
+        cuts = self._cuts.setdefault(block, [])
+        before = self._reach(block)
+        if cells < pool.block:
+            cuts.remove(cells)
+        cuts.append(left)
+        self.cells.forked = True  # a step may open blocks in the middle of one
+        return before - self._reach(block)
+
+    def _reach(self, block: int) -> int:
+        """Cells of a block in `_cuts` that somebody has."""
+        pool, cuts = cast("PagedPool", self), self._cuts[block]
+        return pool.block if len(cuts) < pool.blocks.holders(block) else max(cuts, default=0)
 
     def give_back(self, slot: int, to: int, freed: int) -> None:
         self.cells.held[slot] = to

@@ -342,17 +342,26 @@ class PagedPool(CellPool):
         spans, end, freed = self._spans[slot], held, 0
         while spans and spans[-1][0] >= to:
             first, block = spans.pop()
-            if self.blocks.let_go(block, keep):
-                freed += end - first
+            freed += self.leave(block, end - first, keep)
             end = first
         self._tail[slot] = -1
-        if to % self.block and self.blocks.holders(last := spans[-1][1]) == 1:
-            freed += end - to
-            self.blocks.unname(last)
-            self._tail[slot] = last
+        if to % self.block:
+            first, last = spans[-1]
+            freed += self.cut(last, end - first, to - first)
+            if self.blocks.holders(last) == 1:
+                self.blocks.unname(last)
+                self._tail[slot] = last
         del self._names[slot][to // self.block :]
         self._named[slot] = min(int(self._named[slot]), to // self.block)
         self.give_back(slot, to, freed)
+
+    def leave(self, block: int, cells: int, keep: bool) -> int:
+        """A slot lets go of a block of which it had `cells`; how many of them are nobody's then."""
+        return cells if self.blocks.let_go(block, keep) else 0
+
+    def cut(self, block: int, cells: int, left: int) -> int:
+        """A slot that had `cells` of a block has `left` of them; how many of them are nobody's then."""
+        return cells - left if self.blocks.holders(block) == 1 else 0
 
     def give_back(self, slot: int, to: int, freed: int) -> None:
         """A slot's cells from position `to` on are its own no more, `freed` of them nobody's."""

@@ -26,19 +26,15 @@ class TestBlocksOfSixteen(PoolConformance):
 
 class Twins:
     """The pool, and beside it the form that only counts, over rows of the same kind: told the same, it has
-    the same to say. That form knows no cell of its own in a block that another reads, so it is left out once
-    a rewind ends inside of one, which no engine does."""
+    the same to say, also after a rewind to inside of a block that another reads."""
 
     def __init__(self, options: PagedOptions, bounds, storage) -> None:
         alike = FakeStorage(storage.most, storage.failing, storage.moves, storage.at_once, storage.tells)
         self._pools: Any = (
             PagedPool(options, bounds, storage), PagedPool.Counted(options, bounds, alike)
         )  # fmt: skip
-        self._apart = False
 
     def __getattr__(self, name: str) -> Any:
-        if self._apart:
-            return getattr(self._pools[0], name)
         told, counted = (getattr(pool, name) for pool in self._pools)
         if not callable(told):
             assert told == counted, f"{name} is {told}, and {counted} where cells are only counted"
@@ -47,12 +43,6 @@ class Twins:
 
     def fork(self, source: int, target: int, upto: int) -> None:
         raise UnsupportedError("cells that are only counted cannot be shared in the middle of a block")
-
-    def rewind(self, slot: int, to: int) -> None:
-        pool = self._pools[0]
-        cells = pool.cells.table[slot, to - to % pool.block : to]
-        self._apart |= bool((pool.cells.owners[cells] > 1).any())
-        self.__getattr__("rewind")(slot, to)
 
     def _both(self, name: str, told, counted, arguments) -> Any:
         given, other = _outcome(told, arguments), _outcome(counted, arguments)

@@ -218,3 +218,19 @@ def test_a_name_is_given_once_and_goes_with_its_block():
     blocks.forget()
     assert blocks.find([b"x"]) == []
     assert blocks.free == 2
+
+
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_counted_cells_of_a_block_that_one_reader_rewound_into_come_back_once(cut_first):
+    pool = PagedPool.Counted(PagedOptions(block=4, start=4), PoolBounds(6, 64, 64), Rows())
+    they = Sequences(pool)
+    first, _ = they.enter(*range(9))
+    second, given = they.enter(*range(9))
+    assert (given, pool.in_use) == (8, 10)
+    pool.rewind(first.slot, 6)  # the other one still reads all of the block
+    assert pool.in_use == 9
+    slots = [first.slot, second.slot]
+    pool.release(slots[not cut_first])
+    assert pool.in_use == (9 if cut_first else 6)
+    pool.release(slots[cut_first])
+    assert pool.in_use == 0
