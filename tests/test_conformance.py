@@ -425,11 +425,25 @@ def test_without_hypothesis_the_kit_says_what_to_install(monkeypatch):
 TRACES = {
     "azure": b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
     b"2023-11-16 18:15:50.9951690,396,109\n",
+    "burstgpt": b"Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    b"5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,230,1317,API log\n",
+    "llmservingsim": b'{"input_toks": 3, "output_toks": 4, "arrival_time_ns": 0, "input_tok_ids": [7, 8, 9]}'
+    b"\n"
+    b'{"input_toks": 2, "output_toks": 1, "arrival_time_ns": 1500000000, "input_tok_ids": [7, 5]}\n',
     "mooncake": b'{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n'
     b'{"timestamp": 30, "input_length": 700, "output_length": 2, "hash_ids": [0, 2]}\n',
     "plain-csv": b"arrival,prompt_tokens,output_tokens\n0,3,4\n1.5,2,0\n",
     "plain-jsonl": b'{"prompt_tokens": 3, "output_tokens": 4}\n{"prompt_tokens": 2, "output_tokens": 1}\n',
+    "splitwise": b"request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,"
+    b"token_size\n"
+    b"0,2,0,0.0,1,374,44\n1,2,0,4.3,1,396,109\n",
+    "vidur": b"arrived_at,num_prefill_tokens,num_decode_tokens\n0,374,44\n4.3,396,109\n",
 }
+
+
+def test_every_built_in_trace_format_has_a_file_here():
+    built_in = {one.name for one in REGISTRY.components("trace") if one.package == "musebench"}
+    assert built_in == set(TRACES)
 
 
 @pytest.mark.parametrize("name", TRACES)
