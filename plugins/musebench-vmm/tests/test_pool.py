@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from musebench_vmm.host import HostSpan
@@ -179,6 +180,33 @@ def test_a_full_pool_preempts_and_the_tokens_stay():
     assert plain.pool.preemptions == 0
     assert list(ours.requests.token_ids) == list(plain.requests.token_ids)
     assert ours.left_in_use == 0
+
+
+def test_cancelled_sequences_leave_their_cells_and_the_others_their_tokens():
+    work = {"requests": 6, "prompt_tokens": 20, "output_tokens": 60}
+    chosen = {"pool": {"granule": PAGE}, "workload": work}
+    options = RunOptions(workload="mixed", pool="vmm", max_sessions=6, max_context=128, settings=chosen)
+    registry = Registry.installed()
+
+    def stop(engine, repeat):
+        if len(engine.recorder.steps) == 10:
+            for sequence in engine.recorder.sequences[2:]:
+                engine.cancel(sequence.request.id)
+
+    whole, ours = run(options, registry).runs[0], run(options, registry, stop).runs[0]
+    ends = list(ours.requests.finish_reason)
+    assert ends.count("cancelled") == 4
+    assert [tokens for tokens, end in zip(each(ours), ends, strict=True) if end == "length"] == [
+        tokens for tokens, end in zip(each(whole), ends, strict=True) if end == "length"
+    ]
+    assert ours.left_in_use == 0
+    assert max(ours.pool.growths.rows) < max(whole.pool.growths.rows) / 2  # their cells were used again
+
+
+def each(data):
+    """The tokens of each request."""
+    ends = np.cumsum(data.requests.generated_tokens)[:-1]
+    return [part.tolist() for part in np.split(np.array(data.requests.token_ids), ends)]
 
 
 def test_a_journal_holds_the_rule_of_the_rows(tmp_path):
