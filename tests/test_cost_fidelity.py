@@ -103,7 +103,7 @@ def test_the_real_run_was_of_the_trace_that_is_simulated(modules):
 def test_own_runs_make_the_steps_of_their_simulations_and_every_miss_has_a_reason(modules):
     tables = modules["own_tables"]
     found = modules["own_runs"].pairs()
-    assert len(found) == 21
+    assert len(found) == 23
     assert {pair.name: pair.differences for pair in found if pair.differences} == {}
     over = {pair.name for pair in tables.compared(found) if tables.missed(pair)}
     assert over == set(tables.REASONS)

@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1500.0, help="start nothing that would end later")
     parser.add_argument("--commit", help="what reports name where git says nothing")
     parser.add_argument("--plan", action="store_true", help="print the rows and stop")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     ends = time.monotonic() + given.seconds
     rows = plan(given.device, models(given.tiny), given.tiny)
     if given.prefixes:
