@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from musebench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from musebench.workload.workload import Workload
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -85,6 +88,26 @@ class Load:
         if self.trace is None:
             return named
         return self.trace if "/" in self.trace else f"./{self.trace}"  # a path, not a workload's name
+
+    def require_times(self, workload: Workload) -> None:
+        """Refuse what changes recorded times, or rows of a trace, where there are none.
+
+        Raises:
+            UsageError: names the option and what has no trace.
+        """
+        if workload.spec.trace is not None:
+            return
+        flags = [
+            *(["duration"] if self.duration is not None else []),
+            *(["skip-bad-rows"] * self.skip_bad_rows),
+        ]
+        if (arrivals := self._arrivals()) is not None and "recorded" in arrivals:
+            flags += arrivals["recorded"] or ["arrivals recorded"]
+        for flag in flags:
+            raise UsageError(
+                f"--{flag} is of a trace, and workload {workload.name!r} has none; "
+                "give --trace FILE, or times by --arrivals constant, poisson, gamma or closed"
+            )
 
     def settings(self) -> dict[str, Any]:
         """Changes of the workload, as `Workload.with_overrides` takes them.

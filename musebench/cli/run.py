@@ -187,6 +187,7 @@ def command(
     from musebench.report.table import DEFAULT_FORMAT, TEXT_FORMATS, text
     from musebench.report.verdict import judge, verdicts_of
     from musebench.run import Parts, Profile, RunOptions, run
+    from musebench.workload.load import load_workload
 
     if out is not None and out.is_dir():
         raise UsageError(f"--out {out} is a folder; name a file in it")
@@ -201,15 +202,17 @@ def command(
 
         if not str(choices["device"]).startswith("sim:"):
             raise UsageError(f"--explain-step is for simulated devices, not for {choices['device']}")
+    if trust_remote_code and str(choices["device"]).startswith("sim:"):
+        raise UsageError(f"--trust-remote-code: {choices['device']} runs no code of a model; leave it out")
     if trust_remote_code:
         sets = (*sets, "model.trust_remote_code=true")
     load = Load(**{entry.name: choices.pop(entry.name) for entry in fields(Load)})
     settings: dict[str, dict[str, Any]] = {**parse_settings(list(sets))}
     if changes := load.settings():
         settings["workload"] = {**settings.get("workload", {}), **changes}
-    options = RunOptions(
-        load.workload(workload) or RunOptions.workload, settings=settings, slo=parse_slo(slo), **choices
-    )
+    named = load.workload(workload) or RunOptions.workload
+    load.require_times(load_workload(named))
+    options = RunOptions(named, settings=settings, slo=parse_slo(slo), **choices)
     if engine != BUILT_IN:
         registry.get("engine", engine)
         refuse_step_options(context, engine)

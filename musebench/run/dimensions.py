@@ -12,6 +12,8 @@ from musebench.workload.workload import Workload
 
 MOST_SESSIONS = 256
 TOKEN_BUDGET = 1024
+MOST_INDEX = 2**31 - 1
+"""Slots, positions and tokens of a step are numbered in int32."""
 
 
 def dimensions(
@@ -26,7 +28,7 @@ def dimensions(
         ("--token-budget", options.token_budget),
     ):  # fmt: skip
         if value is not None:
-            natural(flag, value, 1)
+            natural(flag, value, 1, MOST_INDEX)
     longest = max(request.most_tokens for request in requests)
     context = options.max_context or given.max_context or min(longest, model.facts.max_context)
     if context > model.facts.max_context:

@@ -86,7 +86,9 @@ class RunOptions:
             raise UsageError("--step-timeout is for one replica; leave it out, or --replicas")
 
 
-def natural(flag: str, value: int, least: int) -> None:
-    """Refuse a value below the least, in one line."""
+def natural(flag: str, value: int, least: int, most: int | None = None) -> None:
+    """Refuse a value below the least or above the most, in one line."""
     if value < least:
         raise UsageError(f"{flag} is {value}; at least {least} is wanted")
+    if most is not None and value > most:
+        raise UsageError(f"{flag} is {value}; at most {most:,} is possible")

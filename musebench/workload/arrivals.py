@@ -105,7 +105,7 @@ class Recorded:
     def times(self, count: int, generator: np.random.Generator, recorded: np.ndarray | None) -> np.ndarray:
         if recorded is None:
             raise InputError(
-                "arrivals are 'recorded', but no times were; use at_once, constant, poisson or gamma"
+                "arrivals are 'recorded', but no times were; use at_once, constant, poisson, gamma or closed"
             )
         if self.rate is not None and count < 2:
             return recorded
