@@ -107,6 +107,13 @@ class PrivatePool(GrowingPool):
             for slot in plan.decode_slots.tolist()
         )
 
+    def rewind(self, slot: int, to: int) -> None:
+        super().rewind(slot, to)
+        if not self.cells.held[
+            slot
+        ]:  # its next cells may be another's, shared: a run has to begin behind them
+            self._runs.pop(slot, None)
+
     def release(self, slot: int) -> None:
         super().release(slot)
         self._runs.pop(slot, None)
@@ -206,7 +213,8 @@ class PrivatePool(GrowingPool):
         starts, fresh = {}, []
         for slot in {**self._runs, **wants}:
             run, held = self._runs.get(slot), int(self.cells.held[slot])
-            kept = run is not None and held >= run.base
+            # Without a cell of its own there is no end to keep room behind: a run like a new one.
+            kept = run is not None and held > run.base
             if run is not None and kept:
                 kept = not self.cells.owners[run.first + held - run.base : run.end].any()
             if run is not None and kept:
@@ -224,17 +232,13 @@ class PrivatePool(GrowingPool):
         right = neighbours(packed, final)[::-1]
         number = {int(old): int(new) for old, new in zip(owned, final, strict=True)}
         runs: dict[int, Run] = {}
-        empty: list[int] = []
         for slot in starts.values():
             run, held = self._runs[slot], int(self.cells.held[slot])
-            if held > run.base:
-                runs[slot] = Run(number[run.first], held - run.base + wants.get(slot, 0), run.base)
-            elif slot in wants:
-                empty.append(slot)
+            runs[slot] = Run(number[run.first], held - run.base + wants.get(slot, 0), run.base)
         self._move(left + right, owned, final)
-        # Runs without a cell yet, and new ones, come behind everything.
+        # Runs without a cell of their own come behind everything.
         at = 1 + len(owned) + sum(wants[slot] for slot in wants if slot in runs)
-        for slot in empty + fresh:
+        for slot in fresh:
             runs[slot] = Run(at, wants[slot], int(self.cells.held[slot]))
             at += wants[slot]
         self._runs = runs

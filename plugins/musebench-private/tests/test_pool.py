@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from musebench_private.pool import PrivateOptions, PrivatePool
 
@@ -55,6 +55,11 @@ VERBS = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(VERBS, max_size=40), st.integers(8, 60), st.integers(1, 8))
+# A run that was rewound to nothing, before and behind others, when all runs move together.
+@example([("take", {1: 1, 2: 4}), ("rewind", (1, 0)), ("take", {1: 1, 2: 1})], 8, 1)
+@example([("take", {1: 9, 3: 1, 2: 1}), ("rewind", (2, 0)), ("take", {1: 1, 2: 1, 3: 1})], 18, 1)
+# Rewound to nothing, then forked: the run that it had is not where its first cell is.
+@example([("take", {1: 3, 2: 1}), ("rewind", (2, 0)), ("fork", (1, 2, 1)), ("take", {1: 1})], 8, 3)
 def test_every_sequence_reads_its_own_tokens(verbs, capacity, run_length):
     rows = Rows()
     pool = PrivatePool(PrivateOptions(4, 2.0, capacity, run_length), PoolBounds(SLOTS, 60), rows)
