@@ -131,9 +131,10 @@ def test_an_option_that_would_change_nothing_is_refused(trace, arguments, said):
 
 
 def test_options_of_a_trace_are_refused_for_other_workloads(trace):
-    for arguments in (("--duration", "3"), ("--skip-bad-rows",), ("--speedup", "2")):
+    for arguments in (("--duration", "3"), ("--skip-bad-rows",), ("--speedup", "2"), ("--rate", "2")):
         result = invoke("mixed-small", *arguments)
         assert result.exit_code == 2, arguments
+        assert f"{arguments[0]} is of a trace, and workload 'mixed-small' has none" in result.output
     both = invoke("mixed-small", "--trace", str(trace))
     assert both.exit_code == 2
     assert "give one of them" in both.output
