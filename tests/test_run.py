@@ -177,24 +177,30 @@ def test_an_interrupted_run_keeps_the_tokens_of_requests_that_were_still_served(
     assert set(requests.token_steps) <= {0, 1, 2}
 
 
+class Keeping:
+    """Keeps the journal of a run, however it ends."""
+
+    noting = True
+
+    def __init__(self, path):
+        self.path = path
+
+    def begin(self, head, virtual):
+        self.journal = Journal(self.path, head)
+
+    def note(self, entry):
+        self.journal.note(entry)
+
+
 def test_a_journal_says_when_requests_were_preempted(tmp_path):
-    class Keeping:
-        noting = True
-
-        def begin(self, head, virtual):
-            self.journal = Journal(tmp_path / "one.journal", head)
-
-        def note(self, entry):
-            self.journal.note(entry)
-
-    keeping = Keeping()
+    keeping = Keeping(tmp_path / "one.journal")
     options = RunOptions("mixed-small", settings={"pool": {"capacity": "600"}})
     made = run_workload(options, registry_of(click.Context(root)), keeper=keeping)
     keeping.journal.close(remove=False)
     requests = made.runs[0].requests
     assert sum(requests.preemptions) > 0
     assert [len(pauses) for pauses in requests.pauses] == [2 * count for count in requests.preemptions]
-    assert recover(tmp_path / "one.journal").runs[0].requests.pauses == requests.pauses
+    assert recover(keeping.path).runs[0].requests.pauses == requests.pauses
 
 
 def test_memory_that_is_refused_while_a_run_opens_is_one_line(monkeypatch):

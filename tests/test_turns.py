@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from affine_costs import use
 from test_replicas import REGISTRY, measured
+from test_run import Keeping
 
 from musebench.core.errors import InputError, UsageError
 from musebench.core.request import After, FinishReason
+from musebench.report.journal import recover
 from musebench.report.replicas import parts
 from musebench.report.schema import Report, RequestColumns
 from musebench.report.verdict import judge
@@ -25,11 +27,11 @@ arrivals: {constant: {rate: 20}}
 """
 
 
-def served(tmp_path, text: str = WORKLOAD, prepare=None, **more) -> Report:
+def served(tmp_path, text: str = WORKLOAD, prepare=None, keeper=None, **more) -> Report:
     path = tmp_path / "sessions.yaml"
     path.write_text(text)
     given = {"device": "sim:affine", "model": "llama-3.2-1b", "executor": "graph", **more}
-    return run(RunOptions(str(path), **given), REGISTRY, prepare=prepare)
+    return run(RunOptions(str(path), **given), REGISTRY, keeper=keeper, prepare=prepare)
 
 
 def turns_of(requests: RequestColumns) -> list[list[int]]:
@@ -96,6 +98,17 @@ def test_real_turns_make_the_tokens_of_the_whole_prompt_alone(tmp_path):
     alone = served(tmp_path, text, one_by_one, scheduler="solo", **given).runs[0].requests
     assert (alone.id, alone.prompt_sha256) == (made.id, made.prompt_sha256)
     assert alone.token_ids == made.token_ids
+
+
+@pytest.mark.parametrize("arrivals", ["{constant: {rate: 20}}", "{closed: {concurrency: 2}}"])
+def test_a_journal_says_what_a_request_turned_out_to_be(tmp_path, arrivals):
+    keeping = Keeping(tmp_path / "one.journal")
+    text = WORKLOAD.replace("{constant: {rate: 20}}", arrivals).replace("0.25", "0.001")
+    if "closed" in arrivals:
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("turns"))
+    made = served(tmp_path, text, keeper=keeping, device="cpu", model="bundled", executor="eager")
+    requests, kept = made.runs[0].requests, recover(keeping.path).runs[0].requests
+    assert kept == replace(requests, text=[None] * len(requests), correct=[None] * len(requests))
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

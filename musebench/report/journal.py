@@ -41,10 +41,16 @@ class JournalHead:
 @dataclass(frozen=True)
 class EndedColumns(Columns):
     """Requests that have ended, by their `row` in the head's: what the run added to them, as in
-    `RequestColumns`. Their texts are left out: decoding them would cost time inside the run."""
+    `RequestColumns`. Their texts are left out: decoding them would cost time inside the run.
+
+    A turn's arrival and prompt are known once the one before it has ended, a follower's arrival once anybody
+    has: the head has them as the workload asked.
+    """
 
     FLAT: ClassVar[tuple[str, ...]] = ("token_ids", "token_steps", "margins")
-    LATER: ClassVar[tuple[str, ...]] = ("pauses", "reused_tokens")
+    LATER: ClassVar[tuple[str, ...]] = (
+        "pauses", "reused_tokens", "arrival_seconds", "prompt_tokens", "prompt_sha256",
+    )  # fmt: skip
 
     row: list[int]
     scheduled_seconds: list[float | None]
@@ -60,6 +66,9 @@ class EndedColumns(Columns):
     margins: list[float | None] | None = None
     pauses: list[list[float]] | None = None
     reused_tokens: list[int] | None = None
+    arrival_seconds: list[float] | None = None
+    prompt_tokens: list[int] | None = None
+    prompt_sha256: list[str | None] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

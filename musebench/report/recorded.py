@@ -129,6 +129,9 @@ class EndedSince:
             margins=margins,
             pauses=_pauses(ended),
             reused_tokens=_reused(ended),
+            arrival_seconds=[one.arrival_seconds for one in ended],
+            prompt_tokens=[one.prompt_tokens for one in ended],
+            prompt_sha256=[prompt_sha256(one.request) for one in ended],
         )
 
 
