@@ -106,11 +106,12 @@ def test_the_same_bytes_come_from_another_process_with_another_configuration(tmp
     made = []
     for name, rc in (("a", "/dev/null"), ("b", str(tmp_path / "matplotlibrc"))):
         out = tmp_path / name
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", code, "plot", path, "--kind", "pool", "--format", "svg", "--out", out],
-            check=True, capture_output=True, cwd=Path(plots.__file__).parents[3],
+            capture_output=True, text=True, cwd=Path(plots.__file__).parents[3],
             env={"MATPLOTLIBRC": rc, "PATH": "", "PYTHONPATH": str(Path(plots.__file__).parents[3])},
         )  # fmt: skip
+        assert done.returncode == 0, done.stderr
         made.append((out / "pool.svg").read_bytes())
     assert made[0] == made[1]
 
