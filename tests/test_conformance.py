@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from musebench.cli import root
-from musebench.core.errors import PoolFull
+from musebench.core.errors import PoolFull, UsageError
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits, Slice, StepPlan
 from musebench.core.protocols import Forward
@@ -412,6 +412,19 @@ def test_the_command_refuses_what_has_no_laws_in_one_line():
         Exception, match="nothing that has laws is named 'geometrix'; did you mean 'geometric'"
     ):
         CliRunner().invoke(root, ["conformance", "geometrix"], standalone_mode=False, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "way"),
+    [
+        (["pool", "geometric"], "say: musebench conformance geometric --kind pool"),
+        (["geometric", "fixed"], "run it once for each"),
+    ],
+)
+def test_the_command_refuses_several_names_and_knows_a_kind_among_them(names, way):
+    with pytest.raises(UsageError) as refused:
+        CliRunner().invoke(root, ["conformance", *names], standalone_mode=False, catch_exceptions=False)
+    assert str(refused.value) == f"conformance takes one NAME, not 2 ({', '.join(names)}); {way}"
 
 
 def test_without_hypothesis_the_kit_says_what_to_install(monkeypatch):

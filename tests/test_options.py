@@ -221,6 +221,10 @@ def test_nearest_prefers_the_closest_name():
     assert nearest("x", []) == "there are none"
 
 
+def test_a_name_that_is_only_half_alike_is_no_suggestion():
+    assert nearest("trace", ["backend", "pool"]) == "known: backend, pool"
+
+
 @pytest.mark.parametrize(
     ("factor", "wanted"),
     [("nan", "a finite number"), ("inf", "at most"), ("-inf", "more than"), ("1e308", "at most")],

@@ -19,7 +19,7 @@ COLUMNS = ("kind", "name", "law", "outcome", "what")
 
 
 @click.command("conformance")
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME")
 @click.option("--kind", help="Its kind, where a name has several: executor, pool, scheduler, ...")
 @click.option("--set", "sets", multiple=True, metavar="OPTION=VALUE", help="An option of the component.")
 @click.option("--seed", default=0, show_default=True, help="Of the histories that are drawn.")
@@ -33,7 +33,7 @@ COLUMNS = ("kind", "name", "law", "outcome", "what")
 def command(
     context: click.Context,
     registry: Registry,
-    name: str,
+    names: tuple[str, ...],
     kind: str | None,
     sets: tuple[str, ...],
     seed: int,
@@ -60,7 +60,7 @@ def command(
     values = dict(_pair(text) for text in sets)
     rows: list[dict[str, Any]] = []
     broken = []
-    for component in _components(registry, name, kind, tuple(HOLD)):
+    for component in _components(registry, _one(names, tuple(HOLD)), kind, tuple(HOLD)):
         findings = HOLD[component.kind](Trial(component, values, examples, seed, file))
         broken += [(component, finding) for finding in findings if finding.outcome == "broken"]
         rows += [
@@ -88,6 +88,17 @@ def _pair(text: str) -> tuple[str, str]:
     if not (equals and option.strip()):
         raise UsageError(f"--set {text!r} is not OPTION=VALUE, as in --set factor=1.5")
     return option.strip().replace("-", "_"), value.strip()
+
+
+def _one(names: tuple[str, ...], kinds: tuple[str, ...]) -> str:
+    """The one name; a kind before it, as `list` and `show` take it, is answered with its option."""
+    if len(names) == 1:
+        return names[0]
+    if len(names) == 2 and names[0] in kinds:
+        way = f"say: musebench conformance {names[1]} --kind {names[0]}"
+    else:
+        way = "run it once for each"
+    raise UsageError(f"conformance takes one NAME, not {len(names)} ({', '.join(names)}); {way}")
 
 
 def _components(registry: Registry, name: str, kind: str | None, kinds: tuple[str, ...]) -> list[Component]:

@@ -82,7 +82,8 @@ def describe(options: type) -> list[OptionInfo]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """ ", did you mean 'x'?" or the list of what there is: the tail of an error about a name."""
     known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    # More than half alike: 'backend' is exactly half of 'trace', and no help to who wrote that.
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.51)
     if close:
         return f"did you mean {close[0]!r}?"
     return f"known: {', '.join(known)}" if known else "there are none"
