@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
@@ -14,9 +12,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from fakes import LIMITS, FaultyExecutor, assert_empty, assert_right, engine_of
+from run_reports import tokens_of
 
 from musebench.cli import root
-from musebench.core.errors import InputError, NonFiniteLogits, OutOfMemory, StepFailed
+from musebench.core.errors import NonFiniteLogits, OutOfMemory, StepFailed
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits
 from musebench.core.request import FinishReason, Request
@@ -297,15 +296,7 @@ def expected(tmp_path_factory):
     """Tokens of the run without a fault, by request."""
     out = tmp_path_factory.mktemp("right") / "report.json"
     assert CliRunner().invoke(root, ["run", "capitals", "--out", str(out)]).exit_code == 0
-    return tokens(files.read(out))
-
-
-def tokens(report) -> dict[str, list[int]]:
-    requests, start, made = report.runs[0].requests, 0, {}
-    for name, count in zip(requests.id, requests.generated_tokens, strict=True):
-        made[name] = (requests.token_ids or [])[start : start + count]
-        start += count
-    return made
+    return tokens_of(files.read(out))
 
 
 def assert_kept(report, expected) -> None:
@@ -315,7 +306,7 @@ def assert_kept(report, expected) -> None:
     assert list(reasons) == list(expected)
     ended = [name for name, reason in reasons.items() if reason is FinishReason.STOP]
     assert 0 < len(ended) < len(expected)
-    assert all(tokens(report)[name] == expected[name] for name in ended)
+    assert all(tokens_of(report)[name] == expected[name] for name in ended)
     assert set(reasons.values()) == {FinishReason.STOP, None}
 
 
@@ -370,91 +361,6 @@ def test_waiting_for_an_arrival_is_no_hang():
     assert Watchdog(engine, 1.0, lambda text: None)._progress() is not None
 
 
-# -- journals -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def journalled(tmp_path, monkeypatch):
-    """A journal of two whole repeats, and the report of the same run."""
-    from musebench.report.journal import Journal
-
-    monkeypatch.setattr(Journal, "close", lambda self, *, remove: None)
-    out = tmp_path / "report.json"
-    assert CliRunner().invoke(root, ["run", "capitals", "--repeat", "2", "--out", str(out)]).exit_code == 0
-    return tmp_path / "report.json.journal", files.read(out)
-
-
-def test_the_journal_of_a_whole_run_holds_all_of_its_report_but_the_texts(journalled):
-    path, report = journalled
-    made = recover(path)
-    assert (made.id, made.created, made.conditions, made.choices) == (
-        report.id, report.created, report.conditions, report.choices,
-    )  # fmt: skip
-    for run, kept in zip(report.runs, made.runs, strict=True):
-        bare = dataclasses.replace(run.requests, text=[None] * 5, correct=[None] * 5)
-        assert kept.requests == bare
-        assert kept.steps == run.steps
-        assert (kept.pool, kept.counters) == (run.pool, run.counters)
-
-
-def test_every_cut_of_a_journal_is_a_report_or_refused(journalled, tmp_path):
-    path, report = journalled
-    data, cut = path.read_bytes(), tmp_path / "cut.json.journal"
-    head = data.index(b"\n") + 1
-    whole = tokens(report)
-    for end in range(head, len(data), 97):
-        cut.write_bytes(data[:end])
-        made = recover(cut)
-        starts = ("the run is incomplete", "none of 5 requests", "there is no request")
-        assert all(reason.startswith(starts) for reason in judge([made])[0].reasons)
-        for run in made.runs:
-            for name, row in tokens(dataclasses.replace(made, runs=[run])).items():
-                assert row in ([], whole[name])
-    for end in (0, 1, head // 2):
-        cut.write_bytes(data[:end])
-        with pytest.raises(InputError, match="journal"):
-            recover(cut)
-
-
-def test_a_broken_line_in_the_middle_is_refused_by_number(journalled, tmp_path):
-    path, _ = journalled
-    lines = path.read_bytes().splitlines(keepends=True)
-    bad = tmp_path / "bad.json.journal"
-    bad.write_bytes(b"".join([*lines[:2], lines[2][:40] + b"\n", *lines[3:]]))
-    with pytest.raises(InputError, match="line 3 is not a journal's"):
-        recover(bad)
-    bad.write_bytes(json.dumps(json.loads(lines[0]) | {"journal": 9}).encode() + b"\n")
-    with pytest.raises(InputError, match="version 9"):
-        recover(bad)
-
-
-def test_a_journal_that_is_in_the_way_is_kept(tmp_path):
-    out, journal = tmp_path / "r.json", tmp_path / "r.json.journal"
-    journal.write_text("what a killed run left\n")
-    result = CliRunner().invoke(root, ["run", "capitals", "--out", str(out)])
-    assert result.exit_code == 0
-    assert f"is kept as {journal}.1" in result.output
-    assert (tmp_path / "r.json.journal.1").read_text() == "what a killed run left\n"
-    assert not journal.exists()
-
-
-def test_a_journal_that_cannot_go_on_is_said_once_and_costs_no_run(tmp_path, monkeypatch):
-    from musebench.report import journal
-
-    real, calls = os.write, []
-
-    def full(file, data):
-        calls.append(file)
-        if len(calls) > 1:
-            raise OSError(28, "No space left on device")
-        return real(file, data)
-
-    monkeypatch.setattr(journal.os, "write", full)
-    result = CliRunner().invoke(root, ["run", "capitals", "--out", str(tmp_path / "r.json")])
-    assert result.exit_code == 0
-    assert result.output.count("No space left on device") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -469,14 +375,6 @@ def test_mistakes_are_one_line(arguments, text):
     assert result.exit_code == 2
     assert text in result.output
     assert len(result.output.splitlines()) == 1
-
-
-def test_recover_overwrites_no_report(journalled):
-    path, _ = journalled
-    result = CliRunner().invoke(root, ["recover", str(path)])
-    assert result.exit_code == 2
-    assert "is there already" in result.output
-    assert path.exists()
 
 
 def test_a_device_that_does_not_close_costs_no_report(ran, monkeypatch):

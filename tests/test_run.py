@@ -8,6 +8,7 @@ import click
 import pytest
 import torch
 from click.testing import CliRunner
+from run_reports import tokens_of
 
 from musebench.backends.torch_backend import TorchBackend
 from musebench.cli import root
@@ -35,15 +36,6 @@ def ran(tmp_path):
         return result, files.read(out)
 
     return run
-
-
-def tokens_of(report):
-    requests = report.runs[0].requests
-    ids, at, made = requests.token_ids, 0, {}
-    for name, count in zip(requests.id, requests.generated_tokens, strict=True):
-        made[name] = ids[at : at + count]
-        at += count
-    return made
 
 
 def test_a_seed_that_no_report_can_hold_is_refused():
