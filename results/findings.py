@@ -32,6 +32,16 @@ Answers = Iterator[Callable[[], str]]
 """Sentences to be said, each of which may miss its report."""
 
 
+def _rates(where: str, name: str, one: Measured, other_name: str, other: Measured) -> str:
+    """Output tokens per second of two rows of one work, and how many times the other's the one's are."""
+    rate, against = (row.timed("output_tokens_per_second") for row in (one, other))
+    return say(
+        where + ": `{name}` makes {ratio} the tokens per second of `{other}`, {rate} against {against}.",
+        work=one.work, model=one.model, name=name, other=other_name, ratio=rate.over(against), rate=rate,
+        against=against,
+    )  # fmt: skip
+
+
 def graphs(of: Evidence) -> Answers:
     """What graphs buy at which batch"""
 
@@ -51,17 +61,7 @@ def graphs(of: Evidence) -> Answers:
 
     def whole(work: str, shape: str, executor: str) -> str:
         graph, other = of(work, shape), of(work, shape, f"{executor}-geometric-chunked")
-        rate = "output_tokens_per_second"
-        return say(
-            "{work} on {model}: `graph` makes {ratio} the tokens per second of `{executor}`, {graph} "
-            "against {other}.",
-            work=graph.work,
-            model=graph.model,
-            executor=executor,
-            ratio=graph.timed(rate).over(other.timed(rate)),
-            graph=graph.timed(rate),
-            other=other.timed(rate),
-        )
+        return _rates("{work} on {model}", "graph", graph, executor, other)
 
     for shape in (SMALL, LARGE):
         for count in COUNTS:
@@ -128,18 +128,8 @@ def growth(of: Evidence) -> Answers:
         )
 
     def speed(work: str, shape: str, pool: str) -> str:
-        rate = "output_tokens_per_second"
         base, other = (of(work, shape, f"graph-{one}-chunked", fresh=True) for one in ("geometric", pool))
-        return say(
-            "{work} on {model} from empty: `{pool}` makes {ratio} the tokens per second of `geometric`, "
-            "{other} against {base}.",
-            work=base.work,
-            model=base.model,
-            pool=pool,
-            ratio=other.timed(rate).over(base.timed(rate)),
-            other=other.timed(rate),
-            base=base.timed(rate),
-        )
+        return _rates("{work} on {model} from empty", pool, other, "geometric", base)
 
     for work in ("mixed", "longtail"):
         for shape in (SMALL, LARGE):
