@@ -41,6 +41,7 @@ from musebench.run.assembly import model_source
 from musebench.run.conditions import machine_conditions
 from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
 from musebench.run.reference import reference_tokens
+from musebench.run.refused import opening
 from musebench.workload.build import Built
 from musebench.workload.load import load_workload
 from musebench.workload.spec import Context
@@ -76,7 +77,8 @@ def run_peer(
     component = registry.get("engine", engine)
     factory = component.load()
     _refuse(component, factory, options)
-    opened = _open(component, factory, options, registry)
+    with opening(options):
+        opened = _open(component, factory, options, registry)
     peer = opened.peer
     trouble = None
     try:

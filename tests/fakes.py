@@ -126,3 +126,14 @@ def running(table: SequenceTable, slot: int, prompt: int = 4, new: int = 100) ->
 
 def plan_of(*counts: tuple[Sequence, int]) -> StepPlan:
     return StepPlan(prefills=tuple(Slice(sequence, count) for sequence, count in counts))
+
+
+class Careless:
+    """A scheduler that admits whatever waits as whole prompts, and knows nothing of what a pool has."""
+
+    name = "careless"
+
+    def plan(self, waiting, running, limits, pool):
+        free = limits.most_sequences - len(running)
+        prompts = (*running.prefilling, *waiting[:free])
+        return StepPlan(running.decoding, tuple(Slice(one, one.remaining) for one in prompts))

@@ -9,6 +9,7 @@ import pytest
 from fakes import (
     POOLS,
     SCHEDULERS,
+    Careless,
     FakeStorage,
     FaultyExecutor,
     NarrowExecutor,
@@ -354,17 +355,6 @@ def test_a_growth_that_fails_ends_what_was_in_the_step_and_the_rest_goes_on():
     assert short.finish_reason is FinishReason.LENGTH
     assert_right(engine)
     assert_empty(engine)
-
-
-class Careless:
-    """Admits whatever waits, without a look at the pool's room."""
-
-    name = "careless"
-
-    def plan(self, waiting, running, limits, pool):
-        free = limits.most_sequences - len(running)
-        prompts = (*running.prefilling, *waiting[:free])
-        return StepPlan(running.decoding, tuple(Slice(one, one.remaining) for one in prompts))
 
 
 def test_nobody_who_runs_ends_because_a_scheduler_admits_too_much():

@@ -8,6 +8,7 @@ from fakes import (
     LIMITS,
     REGISTRY,
     SCHEDULERS,
+    Careless,
     FakeBackend,
     FaultyExecutor,
     NarrowExecutor,
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from musebench.core.engine import Engine
 from musebench.core.options import NoOptions
-from musebench.core.plan import Limits, Slice, StepPlan
+from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
 from musebench.core.request import FinishReason, Request
 from musebench.core.sharing import sharing_of
@@ -157,17 +158,6 @@ def test_the_budget_of_a_step_goes_to_what_is_left_of_prompts():
     assert [sequence.reused for sequence in engine.recorder.sequences] == [0, 36, 36, 36]
     starts = {sequence.scheduled_seconds for sequence in engine.recorder.sequences[1:]}
     assert len(starts) == 1  # three prompts of 38 tokens in one step of 40
-
-
-class Careless:
-    """Plans whole prompts, and knows nothing of what a pool has."""
-
-    name = "careless"
-
-    def plan(self, waiting, running, limits, pool):
-        free = limits.most_sequences - len(running)
-        prompts = (*running.prefilling, *waiting[:free])
-        return StepPlan(running.decoding, tuple(Slice(one, one.remaining) for one in prompts))
 
 
 @pytest.mark.parametrize("fewest", [1, 4])

@@ -69,11 +69,7 @@ class RunOptions:
         timeout = self.step_timeout
         if timeout is not None and not 0 < timeout < 1e6:
             raise UsageError(f"--step-timeout is {timeout}; seconds above 0 are wanted")
-        natural("--replicas", self.replicas, 1)
-        if self.replicas > MOST_REPLICAS:
-            raise UsageError(
-                f"--replicas is {self.replicas:,}; at most {MOST_REPLICAS:,} are simulated at once"
-            )
+        natural("--replicas", self.replicas, 1, MOST_REPLICAS)
         if self.replicas == 1 and self.router is not None:
             raise UsageError(f"--router {self.router} routes between several replicas; add --replicas N")
         if self.replicas == 1 and "router" in self.settings:
