@@ -87,4 +87,4 @@ def natural(flag: str, value: int, least: int, most: int | None = None) -> None:
     if value < least:
         raise UsageError(f"{flag} is {value}; at least {least} is wanted")
     if most is not None and value > most:
-        raise UsageError(f"{flag} is {value}; at most {most:,} is possible")
+        raise UsageError(f"{flag} is {value:,}; at most {most:,} is possible")
