@@ -20,7 +20,7 @@ from musebench.backends.torch_options import TorchOptions
 from musebench.cli import root
 from musebench.core.audit import Audit
 from musebench.core.batch import BatchLayout, StepBatch
-from musebench.core.errors import UnsupportedError
+from musebench.core.errors import InputError, UnsupportedError
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
@@ -110,6 +110,13 @@ def test_a_missing_package_is_one_line(tmp_path):
 def test_a_damaged_part_of_a_package_is_one_line(program, out, part):
     damaged(program, out, part)
     assert "copy it again" in the_error(run("--model", str(out), "--executor", "exported"))
+
+
+def test_weights_of_a_model_as_a_program_are_read_when_it_is_loaded_not_with_its_methods(program, out):
+    damaged(program, out, "data/musebench/model.norm.weight")
+    model = ProgramSource(NoOptions()).open(str(out), "float32", "cpu", 0)
+    with pytest.raises(InputError, match="copy it again"):
+        TorchBackend(TorchOptions(), "cpu", model)
 
 
 def changes(**values):

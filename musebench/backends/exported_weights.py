@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors
@@ -112,6 +114,25 @@ class PackageTensors:
         return torch.empty(0, dtype=dtype).set_(flat.untyped_storage(), 0, facts.shape)
 
 
+@dataclass(frozen=True)
+class PackageWeights:
+    """The weights of a model that came as a program, on its device, and the seconds that they took."""
+
+    tensors: Tensors
+    seconds: float
+
+    @classmethod
+    def read(cls, path: Path, facts: ProgramFacts, device: torch.device) -> PackageWeights:
+        """Raises InputError as `PackageTensors`."""
+        started = time.perf_counter()
+        tensors = PackageTensors(path, facts, device).weights()
+        return cls(tensors, time.perf_counter() - started)
+
+    @property
+    def bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
 def module_weights(
     module: Module, path: Path, facts: ProgramFacts, weights_sha256: str | None, name: str
 ) -> Tensors:
@@ -140,28 +161,16 @@ def module_weights(
     return {entry: own[entry].detach().contiguous() for entry in wanted.tensors}
 
 
-def load_weights(
-    call: ExportedCall,
-    path: Path,
-    module: Module | None,
-    weights_sha256: str | None,
-    name: str,
-    device: torch.device,
-) -> int:
-    """Bind a program's weights and constants, each in memory once; returns the bytes that were read.
+def load_weights(call: ExportedCall, path: Path, weights: Tensors, device: torch.device) -> int:
+    """Bind a program's weights, which are on `device`, and its constants, which are read here; returns the
+    constants' bytes.
 
     Raises:
-        InputError, UsageError: as `PackageTensors` and `module_weights`.
+        InputError: as `PackageTensors`.
     """
-    tensors = PackageTensors(path, call.facts, device)
-    constants = tensors.constants()
-    if module is None:
-        weights = tensors.weights()
-        read = sum(tensor.nbytes for tensor in weights.values())
-    else:
-        weights, read = module_weights(module, path, call.facts, weights_sha256, name), 0
+    constants = PackageTensors(path, call.facts, device).constants()
     bind_all(call, weights, constants)
-    return read + sum(tensor.nbytes for tensor in constants.values())
+    return sum(tensor.nbytes for tensor in constants.values())
 
 
 def _short(sha256: str | None) -> str:

@@ -16,7 +16,7 @@ from musebench.backends.batch_check import check_batch
 from musebench.backends.cuda_graphs import CapturedStep, CudaGraphs, idle_buffer, warm_layouts
 from musebench.backends.exported_call import ExportedCall, NoModule
 from musebench.backends.exported_check import check_build, check_context, check_model, layer_shapes
-from musebench.backends.exported_weights import load_weights
+from musebench.backends.exported_weights import PackageWeights, load_weights, module_weights
 from musebench.backends.packed import pack_projections
 from musebench.backends.probe import probe
 from musebench.backends.rotary import fix_rotary
@@ -76,6 +76,7 @@ class TorchBackend:
         if self.facts.dtype == "float32":
             # TF32 keeps 10 bits of a product; tokens then differ from generate's.
             torch.set_float32_matmul_precision("highest")
+        self._package_weights: PackageWeights | None = None
         if self.module is not None:
             with self._device.active():
                 layers = probe(self.module)
@@ -83,7 +84,10 @@ class TorchBackend:
                 self._device.trim()  # the blocks of the weights that were packed
             self._vocabulary = int(self.module.get_input_embeddings().weight.shape[0])
         else:
-            program = read_facts(str(model.program))
+            package, program = Path(str(model.program)), read_facts(str(model.program))
+            check_build(package, program.build, self._device.device, self.kernels)
+            with self._device.active():
+                self._package_weights = PackageWeights.read(package, program, self._device.device)
             layers, self._vocabulary = layer_shapes(program), program.vocabulary
         self._storage = TorchStorage(layers, self._device, options.poison)
         self._graphs = CudaGraphs(self._device) if isinstance(self._device, CudaDevice) else None
@@ -218,14 +222,19 @@ class TorchBackend:
             UsageError: it was exported with other weights than the model has.
         """
         started = time.perf_counter()
-        program = self.program
+        program, own = self.program, self._package_weights
         with self._device.active():
             call = ExportedCall(path, facts, self._device.device)
-            read = load_weights(
-                call, path, self.module, self._weights_sha256, self.facts.name, self._device.device
-            )
+            if own is not None:
+                weights = own.tensors
+            else:
+                weights = module_weights(self.module, path, facts, self._weights_sha256, self.facts.name)
+            read = load_weights(call, path, weights, self._device.device)
         program.model = call
-        return {"seconds": time.perf_counter() - started, "bytes": read}
+        seconds = time.perf_counter() - started
+        if own is None:
+            return {"seconds": seconds, "bytes": read}
+        return {"seconds": own.seconds + seconds, "bytes": own.bytes + read}
 
     def require_model(self) -> None:
         """Say, once the executor is ready, that it runs a module and there is none.

@@ -18,15 +18,15 @@ class ProgramBackend(Backend, Protocol):
     def model_program(self) -> Path | None: ...
 
     def require_program(self, path: Path, facts: ProgramFacts) -> None:
-        """Hold a program against the device, the model and the pool, before anything is loaded.
+        """Hold a program against the device, the model and the pool, before its methods are loaded.
 
         Raises:
             UsageError, UnsupportedError: it does not fit; names both sides.
         """
 
     def load_program(self, path: Path, facts: ProgramFacts) -> Mapping[str, float]:
-        """From here on steps run the program. Returns what that took: "seconds", and "bytes" of weights and
-        constants that were read from files."""
+        """From here on steps run the program. Returns what that took, the weights that a model as a program
+        was opened with included: "seconds", and "bytes" that were read from files."""
 
 
 def program_backend(backend: Backend) -> ProgramBackend | None:
