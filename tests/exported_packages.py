@@ -19,7 +19,7 @@ from musebench.export.bounds import Bounds, Widths
 from musebench.export.exporter import ExportOptions, export
 from musebench.plugin.registry import Registry
 from musebench.programs.facts import MethodFacts
-from musebench.programs.package import FACTS_RECORD, METHODS_FOLDER
+from musebench.programs.package import FACTS_RECORD, METHODS_FOLDER, method_folder
 
 BOUNDED = Bounds(fewest=5, most=48, most_sequences=5, most_decodes=3)
 LADDER = Widths((2, 12), most_sequences=3)
@@ -76,7 +76,9 @@ def package_with_weights_beside(bounds: Bounds | Widths) -> Path:
         archive.extractall(unpacked)
 
         def compiled(program: Any, method: MethodFacts) -> list[str]:
-            return [str(file) for file in Path(unpacked).glob(f"*/{METHODS_FOLDER}{method.name}/*")]
+            return [
+                str(file) for file in Path(unpacked).glob(f"*/{METHODS_FOLDER}{method_folder(method.name)}/*")
+            ]
 
         options = ExportOptions(path, dtype="float32", bounds=bounds, weights="external", max_context=512)
         with patch("musebench.export.compiling.compile_method", compiled):

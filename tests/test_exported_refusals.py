@@ -24,10 +24,12 @@ from musebench.core.errors import InputError, UnsupportedError
 from musebench.core.options import NoOptions
 from musebench.core.plan import Limits
 from musebench.core.protocols import PoolBounds
+from musebench.export.bounds import Bounds, Widths
 from musebench.export.exporter import _check
 from musebench.models.bundled_source import BundledSource
 from musebench.models.program_source import ProgramSource
 from musebench.programs.backend import program_backend
+from musebench.programs.package import method_folder
 from musebench.report import files, metrics
 
 
@@ -106,7 +108,7 @@ def test_a_missing_package_is_one_line(tmp_path):
     assert wanted in the_error(run("--model", str(tmp_path / "none.pt2"), "--executor", "exported"))
 
 
-@pytest.mark.parametrize("part", ["prefill/", "data/musebench/model.norm.weight"])
+@pytest.mark.parametrize("part", ["prefill.method/", "data/musebench/model.norm.weight"])
 def test_a_damaged_part_of_a_package_is_one_line(program, out, part):
     damaged(program, out, part)
     assert "copy it again" in the_error(run("--model", str(out), "--executor", "exported"))
@@ -342,3 +344,9 @@ def test_a_library_that_ends_the_process_is_a_refusal_and_leaves_no_package(tmp_
     with pytest.raises(UnsupportedError, match=r"SIGSEGV.*CXX"):
         _check(made, "cpu")
     assert not made.exists()
+
+
+@pytest.mark.parametrize("bounds", [Bounds(), Widths((1, 2, 12, 128), 12)])
+def test_no_methods_folder_begins_with_another_ones(bounds):
+    folders = [method_folder(method.name) for method in bounds.methods()]
+    assert not [(a, b) for a in folders for b in folders if a != b and b.startswith(a)]

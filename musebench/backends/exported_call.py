@@ -13,7 +13,7 @@ from musebench.backends.attention import StepContext
 from musebench.core.batch import BatchLayout, decode_layout
 from musebench.core.errors import InputError, UsageError
 from musebench.programs.facts import ProgramFacts
-from musebench.programs.package import METHODS_FOLDER, check_records
+from musebench.programs.package import METHODS_FOLDER, check_records, method_folder
 
 PREFIX = "module."
 """What a model's own names of weights have in front of them inside a program."""
@@ -75,7 +75,9 @@ class ExportedCall:
     def _load(self, method: str, index: int) -> Any:
         try:
             # Single-threaded: its own bookkeeping of streams cannot be captured.
-            return torch._C._aoti.AOTIModelPackageLoader(str(self._path), method, True, 1, index)
+            return torch._C._aoti.AOTIModelPackageLoader(
+                str(self._path), method_folder(method), True, 1, index
+            )
         except RuntimeError as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(

@@ -14,7 +14,14 @@ from torch.export.pt2_archive import PT2ArchiveWriter
 
 from musebench.models.source import Tokenizer
 from musebench.programs.facts import ProgramFacts
-from musebench.programs.package import FACTS_RECORD, METHODS_FOLDER, TOKENIZER_FOLDER, WEIGHTS_FOLDER, encoded
+from musebench.programs.package import (
+    FACTS_RECORD,
+    METHODS_FOLDER,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FOLDER,
+    encoded,
+    method_folder,
+)
 
 Tensors = Mapping[str, Tensor]
 
@@ -40,8 +47,9 @@ def write_package(path: Path, facts: ProgramFacts, contents: Contents) -> None:
         made = Path(folder) / path.name
         with PT2ArchiveWriter(str(made)) as archive:
             for method, files in contents.files.items():
+                folder_name = METHODS_FOLDER + method_folder(method)
                 for file in files:
-                    archive.write_file(f"{METHODS_FOLDER}{method}/{Path(file).name}", file)
+                    archive.write_file(f"{folder_name}/{Path(file).name}", file)
             _write_tensors(archive, contents.constants)
             if facts.weights.file is None:
                 _write_tensors(archive, contents.weights)

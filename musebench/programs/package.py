@@ -22,6 +22,15 @@ METHODS_FOLDER = "data/aotinductor/"
 SUFFIX = ".pt2"
 
 
+def method_folder(method: str) -> str:
+    """The folder of a method's library, below `METHODS_FOLDER`; what torch calls the model's name.
+
+    No such name begins with another: torch 2.11 takes for `prefill-1` what begins so, `prefill-12` too, and
+    runs the other's library without a word.
+    """
+    return f"{method}.method"
+
+
 def read_facts(path: str | Path) -> ProgramFacts:
     """The facts of the program in the package at `path`.
 

