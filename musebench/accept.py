@@ -68,13 +68,20 @@ def accept(
         arguments = [workload, "--model", model, "--device", device, "--executor", executor]
         if program is not None and executor == "exported":
             arguments += ["--set", f"executor.program={program}"]
-        error = _run(arguments, dtype, _path(folder, run))
+        error = _run(arguments, dtype, _path(folder, run), processes)
         if error is not None and executor == "eager":
             raise UsageError(f"the run {label!r} cannot be made: {error}")
         return error
 
+    processes: list[subprocess.Popen[str]] = []
     with ThreadPoolExecutor(jobs) as threads:
-        errors = dict(zip((label for label, _, _ in plan), threads.map(made, plan), strict=True))
+        try:
+            errors = dict(zip((label for label, _, _ in plan), threads.map(made, plan), strict=True))
+        except BaseException:  # an interrupt too: nobody waits for what the others would say
+            threads.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+            raise
     reports = {run[0]: files.read(_path(folder, run)) for run in plan if errors[run[0]] is None}
     left_out = {label: error for label, error in errors.items() if error is not None}
     checks = [
@@ -92,17 +99,22 @@ def _path(folder: Path, run: tuple[str, str, str]) -> Path:
     return folder / f"{workload}-{executor}.json"
 
 
-def _run(arguments: Sequence[str], dtype: str | None, path: Path) -> str | None:
-    """One run in a process of its own; None, or why it could not be made. A run that is INVALID is one."""
+def _run(
+    arguments: Sequence[str], dtype: str | None, path: Path, processes: list[subprocess.Popen[str]]
+) -> str | None:
+    """One run in a process of its own, added to `processes`; None, or why it could not be made. A run that
+    is INVALID is one."""
     command = [sys.executable, "-m", "musebench", "run", *arguments, "--margins", "--no-progress"]
     command += ["--out", str(path), *(["--dtype", dtype] if dtype else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as done:
+        processes.append(done)
+        _, errors = done.communicate()
     if done.returncode in (0, 1) and path.is_file():
         return None
-    lines = [line for line in done.stderr.splitlines() if line.startswith("musebench: error: ")]
+    lines = [line for line in errors.splitlines() if line.startswith("musebench: error: ")]
     if done.returncode == EXIT_MISTAKE and lines:
         return lines[-1].removeprefix("musebench: error: ")
-    tail = done.stderr.strip().splitlines()[-1:] or ["nothing on standard error"]
+    tail = errors.strip().splitlines()[-1:] or ["nothing on standard error"]
     raise UsageError(f"{' '.join(command[2:6])} ended with {done.returncode}: {tail[0]}")
 
 

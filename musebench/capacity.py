@@ -109,6 +109,8 @@ def gave_out(report: Report) -> str:
     steps, limits, bounds = report.runs[-1].steps, report.choices.limits, report.choices.bounds
     if limits is None or bounds is None:
         raise UsageError("a whole engine states no limits that its requests could wait for")
+    if not len(steps):
+        raise UsageError(f"no request could run: {report.runs[-1].requests.message[0]}")
     start, end = np.array(steps.start), np.array(steps.end)
     sequences, waiting = np.array(steps.sequences), np.array(steps.waiting)
     tokens = np.array(steps.decode_tokens) + np.array(steps.prefill_tokens)

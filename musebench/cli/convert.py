@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from musebench.core.errors import InputError, UsageError
+from musebench.core.whole import write_whole
 
 TO = ("pytest-benchmark", "musebench")
 
@@ -43,11 +44,7 @@ def command(inputs: tuple[Path, ...], to: str, out: Path) -> None:
             raise UsageError(f"--out {out} is a folder; name a file in it")
         made = to_benchmarks(make_groups(read_sources(inputs)))
         text = json.dumps(made, allow_nan=False, indent=2) + "\n"
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(text)
-        except OSError as error:
-            raise InputError(f"--out {out}: cannot write it: {error.strerror or error}") from error
+        write_whole(out, text.encode(), "the benchmarks")
         click.echo(f"{len(made['benchmarks'])} benchmarks: {out}", err=True)
         return
     reports = []

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from musebench.backends.simulated.explain import ExplainedRow
 
 PREFIX = "sim:"
+MOST_DECODES = 1 << 20
+MOST_TOKENS = 1 << 24
+"""Of one sequence; pairs of query and cell are counted in 64 bits."""
 COLUMNS = ("operation", "side", "count", "bytes", "flops", "seconds", "share", "bound")
 
 
@@ -24,16 +27,28 @@ COLUMNS = ("operation", "side", "count", "bytes", "flops", "seconds", "share", "
 @click.option("--model", required=True, help="A shape's name, such as llama-3.1-8b.")
 @click.option("--dtype", default="bfloat16", show_default=True, help="Of weights and cells.")
 @click.option(
-    "--decodes", type=click.IntRange(0), default=1, show_default=True, help="Sequences that decode."
+    "--decodes",
+    type=click.IntRange(0, MOST_DECODES),
+    default=1,
+    show_default=True,
+    help="Sequences that decode.",
 )
 @click.option(
-    "--context", type=click.IntRange(1), default=1024, show_default=True,
+    "--context", type=click.IntRange(1, MOST_TOKENS), default=1024, show_default=True,
     help="Cells that each of them attends to, the new one included.",
 )  # fmt: skip
 @click.option(
-    "--prefill", type=click.IntRange(0), default=0, help="Tokens of one more sequence that prefills."
+    "--prefill",
+    type=click.IntRange(0, MOST_TOKENS),
+    default=0,
+    help="Tokens of one more sequence that prefills.",
 )
-@click.option("--prefilled", type=click.IntRange(0), default=0, help="Its tokens that are computed already.")
+@click.option(
+    "--prefilled",
+    type=click.IntRange(0, MOST_TOKENS),
+    default=0,
+    help="Its tokens that are computed already.",
+)
 @click.option(
     "--executor", default="eager", show_default=True,
     help="eager, graph, compiled, or 'compiled graph' (what serving engines do).",

@@ -1,20 +1,18 @@
-"""The main command group: finds commands in the registry, and turns every end into one line and a code."""
+"""The main command group: finds commands in the registry, and ends as musebench.cli.ends says."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from musebench import __version__
+from musebench.cli.ends import end, prepare
 from musebench.cli.plugins import registry_of
 from musebench.core.errors import MusebenchError
 from musebench.plugin.component import Component
-
-EXIT_MISTAKE = 2
-EXIT_INTERRUPTED = 130
 
 
 class CommandGroup(click.Group):
@@ -48,25 +46,16 @@ class CommandGroup(click.Group):
     ) -> Any:
         """Run, and exit: 0, what the command says, 2 for a mistake, 130 for an interrupt.
 
-        A `MusebenchError` and a mistake in the arguments are one line on standard error. Without
-        `standalone_mode` all of them are raised, as click does.
+        A `MusebenchError`, a mistake in the arguments and what the system refuses are one line on standard
+        error. Without `standalone_mode` all of them are raised, as click does.
         """
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        except (MusebenchError, click.ClickException, click.Abort) as error:
-            _end(error)
+        except (MusebenchError, click.ClickException, click.Abort, OSError) as error:
+            end(error)
         sys.exit(result if isinstance(result, int) else 0)
-
-
-def _end(error: MusebenchError | click.ClickException | click.Abort) -> NoReturn:
-    if isinstance(error, MusebenchError):
-        _fail(str(error), EXIT_MISTAKE)
-    if isinstance(error, click.ClickException):
-        _fail(_with_help(error), error.exit_code)
-    interrupted = isinstance(error.__cause__, KeyboardInterrupt)
-    _fail("interrupted" if interrupted else "aborted", EXIT_INTERRUPTED if interrupted else 1)
 
 
 def _command(component: Component) -> click.Command:
@@ -81,17 +70,6 @@ def _summary(component: Component) -> str:
     if not component.summary and isinstance(factory, click.Command):
         return factory.get_short_help_str()
     return component.summary
-
-
-def _with_help(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    text = error.format_message()
-    return f"{text.rstrip('.')}; see '{context.command_path} --help'" if context else text
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    click.echo(f"musebench: error: {' '.join(text.split())}", err=True)
-    sys.exit(code)
 
 
 @click.group(
@@ -120,4 +98,5 @@ def root(context: click.Context) -> None:
 
 def main() -> None:
     """The entry point of the `musebench` script."""
+    prepare()
     root.main(prog_name="musebench")

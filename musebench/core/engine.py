@@ -21,6 +21,7 @@ from musebench.core.clock import sleep_to
 from musebench.core.errors import PoolFull, StepFailed
 from musebench.core.flight import Flight
 from musebench.core.intake import Intake, broken, refusal
+from musebench.core.interrupt import RunInterrupted
 from musebench.core.launch import Launcher, Packer
 from musebench.core.packing import pack
 from musebench.core.plan import Limits, StepPlan
@@ -95,6 +96,8 @@ class Engine:
         self._flights: deque[Flight] = deque()
         self._torn = False  # a launch failed while another step was in flight
         self._origin = 0.0
+        self.interrupted = False
+        self.resting = False
 
     # -- requests -------------------------------------------------------------------------------------
 
@@ -167,7 +170,13 @@ class Engine:
         self._origin = self.clock.now()
 
     def go_on(self) -> None:
-        """One `step`; what fails there ends the requests in it."""
+        """One `step`; what fails there ends the requests in it.
+
+        Raises:
+            RunInterrupted: `interrupted` is set, see musebench.core.interrupt.
+        """
+        if self.interrupted:
+            raise RunInterrupted
         try:
             self.step()
         except StepFailed as failure:
@@ -204,7 +213,9 @@ class Engine:
             if self._flights:
                 self._settle()
             elif self.intake.next_arrival < math.inf:
+                self.resting = True
                 sleep_to(self.clock, self._origin, self.intake.next_arrival)
+                self.resting = False
             return
         if self._torn:
             # Part of the failed launch may have run: the device's last tokens are no longer those of the step

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from musebench.core.errors import InputError
 from musebench.core.profiling import Activity
+from musebench.core.whole import write_whole
 from musebench.report import series
 from musebench.report.columns import RunData
 from musebench.report.entries import facts
@@ -59,12 +59,7 @@ def write(report: Report, path: Path, profiled: tuple[RunData, Sequence[Activity
     data = json.dumps(trace(report, profiled), allow_nan=False, separators=(",", ":")).encode("ascii")
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write the trace: {error.strerror or error}") from error
-    return path
+    return write_whole(path, data, "the trace")
 
 
 def run_events(run: RunData, name: str, process: int, activities: Sequence[Activity] = ()) -> Iterator[Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import re
 import secrets
 import zlib
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from musebench.core.errors import InputError
+from musebench.core.whole import write_whole
 from musebench.report.codec import Mismatch, decode, encode
 from musebench.report.column import Column
 from musebench.report.schema import SCHEMA, Report
@@ -32,8 +32,7 @@ MOST_CONTAINERS = 1 << 23
 def write(report: Report, path: Path | str) -> Path:
     """Write a report as compact JSON, gzipped where the name ends with ".gz"; makes the folder.
 
-    Atomic: the text goes to a file beside it, is flushed to the disk, and takes the name in one move. A
-    reader sees the old file or the whole new one.
+    Whole or not at all, see musebench.core.whole.
 
     Raises:
         ValueError: a NaN or infinity somewhere in it.
@@ -43,20 +42,7 @@ def write(report: Report, path: Path | str) -> Path:
     data = dumps(report)
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)  # the same report gives the same bytes
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with part.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write the report: {error.strerror or error}") from error
-    return path
+    return write_whole(path, data, "the report")
 
 
 def read(path: Path | str) -> Report:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
-from musebench.core.errors import InputError, UnsupportedError, UsageError
+from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core.whole import write_whole
 from musebench.report.history import History, Series
 
 SUFFIXES = (".png", ".svg")
@@ -37,11 +39,9 @@ def draw(history: History, path: Path) -> Path:
     for panel, series in zip(panels[:, 0], history.series, strict=True):
         _draw_series(panel, history, series)
     figure.suptitle(f"{history.metric.name} over commits", fontsize=11)
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise InputError(f"--plot {path}: cannot write it: {error.strerror or error}") from error
-    return path
+    data = io.BytesIO()
+    figure.savefig(data, format=path.suffix.removeprefix("."), dpi=150)
+    return write_whole(path, data.getvalue(), "the picture")
 
 
 def _draw_series(panel: object, history: History, series: Series) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from musebench.core.errors import InputError
+from musebench.core.whole import write_whole
 from musebench.report.verdict import Verdict
 
 
@@ -31,8 +32,6 @@ def write_junit(verdicts: Sequence[Verdict], path: Path) -> None:
                 case.result = [Skipped(verdict.reason)]
             suite.add_testcase(case)
         whole.add_testsuite(suite)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole.write(str(path), pretty=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write the JUnit file: {error.strerror or error}") from error
+    data = io.BytesIO()
+    whole.write(data, pretty=True)
+    write_whole(path, data.getvalue(), "the JUnit file")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from musebench.core.engine import Engine
@@ -37,6 +38,9 @@ class FleetRepeat(Repeat):
 
     def _now(self) -> float:
         return max(stack.backend.clock.now() for stack in self._parts.stacks)
+
+    def _engines(self) -> Sequence[Engine]:
+        return self.fleet.engines
 
     def _run(self) -> None:
         self.fleet.run(self._parts.built.requests, self._parts.workload.concurrency)

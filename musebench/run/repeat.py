@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from musebench.core.clock import VirtualClock
 from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
+from musebench.core.interrupt import RunInterrupted, between_steps
 from musebench.core.packing import pack
 from musebench.core.shrink import Shrink
 from musebench.keeping import Kept, after_each, counters_since, trouble_of
@@ -57,10 +58,12 @@ class Repeat:
         meter.start()
         began, wall_began = self._now(), time.perf_counter()
         try:
-            with watch:
+            with watch, between_steps(self._engines()):
                 self._run()
             message = self._trouble()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if self.engine.interrupted and not isinstance(error, RunInterrupted):
+                raise  # the second one, in the middle of a step: only the journal is whole
             message = "interrupted"
         except Exception as error:
             message = f"step {len(self.engine.recorder.steps)}: {type(error).__name__}: {error}"
@@ -73,6 +76,9 @@ class Repeat:
 
     def _now(self) -> float:
         return self._parts.backend.clock.now()
+
+    def _engines(self) -> Sequence[Engine]:
+        return (self.engine,)
 
     def _run(self) -> None:
         self.engine.run(self._parts.built.requests, self._parts.workload.concurrency)

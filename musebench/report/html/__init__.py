@@ -16,7 +16,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from musebench import __version__
-from musebench.core.errors import InputError, UsageError
+from musebench.core.errors import UsageError
+from musebench.core.whole import write_whole
 from musebench.report.conditions import condition_warnings
 from musebench.report.entries import Entry, common_facts
 from musebench.report.html import data, overview
@@ -69,13 +70,7 @@ def write(entries: Sequence[Entry], path: Path, baseline: int = 0) -> Path:
         UsageError: as `page`.
         InputError: the place cannot be written.
     """
-    text = page(entries, baseline)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot write the page: {error.strerror or error}") from error
-    return path
+    return write_whole(path, page(entries, baseline).encode(), "the page")
 
 
 def _part(name: str) -> str:

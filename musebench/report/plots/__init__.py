@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from musebench.core.errors import InputError, UnsupportedError, UsageError
+from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.options import nearest
 from musebench.report.entries import Entry
 
@@ -119,10 +119,6 @@ def write(
     paths = [folder / f"{kind.name}.{form}" for form in formats]
     with styled():
         figure = kind.draw(entries, settings)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in paths:
-                save(figure, path)
-        except OSError as error:
-            raise InputError(f"{folder}: cannot write the picture: {error.strerror or error}") from error
+        for path in paths:
+            save(figure, path)
     return paths

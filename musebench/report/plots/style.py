@@ -6,6 +6,7 @@ in dash too, points in shape, spans in hatching.
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from musebench.core.whole import write_whole
 from musebench.report.entries import Entry, common_facts, own_facts
 from musebench.report.table import pretty
 
@@ -62,11 +64,16 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure in the format of the file's suffix, without a date."""
+    """Write a figure, whole or not at all, in the format of the file's suffix, without a date."""
     dated = {"Date": None} if path.suffix == ".svg" else {}
+    data = io.BytesIO()
     figure.savefig(
-        path, dpi=DOTS_PER_INCH, metadata={**dated, "Creator" if dated else "Software": "musebench"}
+        data,
+        format=path.suffix.removeprefix("."),
+        dpi=DOTS_PER_INCH,
+        metadata={**dated, "Creator" if dated else "Software": "musebench"},
     )
+    write_whole(path, data.getvalue(), "the picture")
 
 
 def framed(
