@@ -266,3 +266,27 @@ def test_a_simulated_device_that_is_closed_holds_its_weights_alone(tmp_path, bud
     snapshots = made.memory.snapshots
     assert snapshots["opened"].allocated > snapshots["loaded"].allocated
     assert snapshots["closed"].allocated == snapshots["loaded"].allocated
+
+
+def test_drawn_stops_are_the_same_in_bulk_by_the_step_and_over_replicas_and_another_seed_draws_others(
+    tmp_path, trace
+):
+    def made(*arguments: str) -> dict[str, tuple[int, str]]:
+        report = run(
+            tmp_path, "--device", "sim:h200", "--model", "llama-3.1-8b", "--trace", trace,
+            "--set", "backend.stop_after=12", *arguments,
+        )  # fmt: skip
+        requests = report.runs[-1].requests
+        return {
+            one: (count, reason)
+            for one, count, reason in zip(
+                requests.id, requests.generated_tokens, requests.finish_reason, strict=True
+            )
+        }
+
+    bulk = made()
+    assert {reason for _, reason in bulk.values()} == {"stop", "length"}
+    assert made("--stepwise") == bulk
+    assert made("--replicas", "2") == bulk
+    assert made("--scheduler", "static", "--executor", "graph") == bulk
+    assert made("--seed", "1") != bulk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Ordered
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from musebench.core.flight import Flight
     from musebench.core.packing import Packed
     from musebench.core.plan import StepPlan
+    from musebench.core.request import Request
+
+NEVER = 2**62
+"""Tokens that no sequence has."""
 
 
 class StepRuns:
@@ -55,16 +59,21 @@ class CountedTable(SequenceTable):
     and no slot's number: of a slot in the line, `_offset` is its length less the decodes that the line had
     made, and when it will be full is known when it joins. Which steps made its tokens follows from the line's
     decodes that it took part in.
+
+    Nobody reads a token: a sequence ends at its limit, or where `stop_after` says with how many tokens of its
+    own a request stops. As with a token that is read, that is not seen before the step that makes it is back.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, stop_after: Callable[[Request], int] | None = None) -> None:
         self.slots = slots
-        self.stops = False  # nobody reads a token: a sequence ends at its limit
+        self.stops = stop_after is not None
+        self._stop_after = stop_after
         rows = slots + 1
         self._sequences: list[Sequence | None] = [None] * rows
         self._length = [0] * rows  # of slots outside the line
         self._computed = [0] * rows
         self._limit = [0] * rows
+        self._stop = [NEVER] * rows  # how many tokens a sequence that stops has
         self._known = [0] * rows  # tokens that came back, those of the line's decodes left out
         self._runs: list[list[tuple[int, int]]] = [[] for _ in range(rows)]  # rows of their steps
         self._shared: list[list[tuple[int, int]]] = [[] for _ in range(rows)]  # the line's decodes it was in
@@ -73,7 +82,11 @@ class CountedTable(SequenceTable):
         self._offset = [0] * rows
         self._members = 0
         self._offsets = 0  # their sum
-        self._full: list[tuple[int, int, int]] = []  # a heap: decodes at which a slot is full, slot, offset
+        # Heaps of the line's decodes at which a slot is full or makes the token that it stops at: decodes,
+        # slot, offset.
+        self._full: list[tuple[int, int, int]] = []
+        self._stopped: list[tuple[int, int, int]] = []
+        self._stopping: list[Sequence] = []  # that token is launched, and has not come back
         self._decodes = 0  # launched
         self._landed = 0  # of these
         # Runs of decodes that landed in neighbouring rows: their first decodes, and these decodes' rows.
@@ -88,6 +101,8 @@ class CountedTable(SequenceTable):
         self._length[slot] = sequence.length
         self._computed[slot] = 0
         self._limit[slot] = sequence.limit
+        if self._stop_after is not None:
+            self._stop[slot] = sequence.prompt_tokens + self._stop_after(sequence.request)
         self._known[slot] = 0 if rest is None else len(rest)
         self._runs[slot] = list(steps.runs) if isinstance(steps, StepRuns) else []
         self._shared[slot] = []
@@ -95,6 +110,8 @@ class CountedTable(SequenceTable):
     def leave(self, slot: int, prompt_tokens: int) -> tuple[range, StepRuns]:
         self.part(slot)
         taken = self.take(slot, prompt_tokens)
+        if self._stopping:
+            self._stopping = [one for one in self._stopping if one is not self._sequences[slot]]
         self._sequences[slot] = None
         return taken
 
@@ -130,6 +147,8 @@ class CountedTable(SequenceTable):
         self._members += 1
         self._offsets += offset
         heapq.heappush(self._full, (self._limit[slot] - offset, slot, offset))
+        if self._stop[slot] < self._limit[slot]:
+            heapq.heappush(self._stopped, (self._stop[slot] - offset, slot, offset))
 
     def part(self, slot: int) -> None:
         joined, decodes = self._joined[slot], self._decodes
@@ -154,15 +173,26 @@ class CountedTable(SequenceTable):
         """Whether a plan's decodes, which are all in the line, are all of it."""
         return 0 < len(plan.decodes) == self._members
 
-    def _next_full(self) -> tuple[int, int] | None:
-        """The line's decodes at which the next slot of it is full, and that slot."""
-        full = self._full
-        while full:
-            at, slot, offset = full[0]
-            if self._joined[slot] >= 0 and self._offset[slot] == offset and self._limit[slot] == at + offset:
+    def _next(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> tuple[int, int] | None:
+        """The line's decodes at which the next slot of it has the length that it has in `lengths`, and that
+        slot; `heap` holds them."""
+        while heap:
+            at, slot, offset = heap[0]
+            if self._joined[slot] >= 0 and self._offset[slot] == offset and lengths[slot] == at + offset:
                 return at, slot
-            heapq.heappop(full)  # it has left since
+            heapq.heappop(heap)  # it has left since
         return None
+
+    def _reached(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> list[Sequence]:
+        """The sequences of the line that have come to that length, each once; `heap` holds the others."""
+        reached: list[Sequence] = []
+        while (next_ := self._next(heap, lengths)) is not None and next_[0] <= self._decodes:
+            heapq.heappop(heap)
+            sequence = self._sequences[next_[1]]
+            assert sequence is not None
+            if sequence not in reached:
+                reached.append(sequence)
+        return reached
 
     def _rows_of(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """The rows of the line's decodes from `first` to before `end`, as runs."""
@@ -212,9 +242,12 @@ class CountedTable(SequenceTable):
         return NOWHERE, NOWHERE
 
     def least_left(self, plan: StepPlan) -> int:
-        if self._is_line(plan) and (full := self._next_full()):
-            return full[0] - self._decodes
-        return min(self._limit[one.slot] - self.length_of(one.slot) for one in plan.decodes)
+        if self._stopping:
+            return 0
+        left = NEVER if (stop := self._next(self._stopped, self._stop)) is None else stop[0] - self._decodes
+        if self._is_line(plan) and (full := self._next(self._full, self._limit)):
+            return min(left, full[0] - self._decodes)
+        return min(left, *(self._limit[one.slot] - self.length_of(one.slot) for one in plan.decodes))
 
     def before(self, plan: StepPlan) -> None:
         """What a forward launched says enough."""
@@ -242,6 +275,7 @@ class CountedTable(SequenceTable):
                     self._shared[slot] = [
                         (first, min(end, self._decodes)) for first, end in self._shared[slot]
                     ]
+        self._stopping = [one for one in self._stopping if one.length >= self._stop[one.slot]]
 
     def launched(self, plan: StepPlan, packed: Packed) -> None:
         packed.together = self._is_line(plan)
@@ -256,14 +290,9 @@ class CountedTable(SequenceTable):
             self._length[sequence.slot] += 1
 
     def ending(self, flight: Flight) -> list[Sequence]:
-        ending: list[Sequence] = []
-        while (full := self._next_full()) is not None and full[0] <= self._decodes:
-            heapq.heappop(self._full)
-            sequence = self._sequences[full[1]]
-            assert sequence is not None
-            if sequence not in ending:
-                ending.append(sequence)
-        return ending if len(ending) < 2 else [one for one in flight.sequences if one in ending]
+        stopping = self._reached(self._stopped, self._stop)
+        self._stopping += [one for one in stopping if one not in self._stopping]
+        return _in_order(self._reached(self._full, self._limit), flight)
 
     def land(self, flight: Flight, tokens: np.ndarray, row: int) -> list[tuple[Sequence, bool]]:
         for packed in flight.packed:
@@ -271,10 +300,23 @@ class CountedTable(SequenceTable):
                 self._land_line(1, row)
             else:
                 for sequence in packed.plan.decodes:
-                    self._land_alone(sequence.slot, 1, row)
+                    if sequence.slot:  # or it has stopped meanwhile
+                        self._land_alone(sequence.slot, 1, row)
             for sequence in packed.first:
                 self._land_alone(sequence.slot, 1, row)
-        return [(sequence, False) for sequence in flight.ending]
+        if not self.stops:
+            return [(sequence, False) for sequence in flight.ending]
+        stopped = [one for one in self._stopping if self._is_back(one)]
+        ended = [*stopped, *(one for one in flight.ending if one.slot and one not in stopped)]
+        return [
+            (one, one in stopped or self._stop[one.slot] == self._limit[one.slot])
+            for one in _in_order(ended, flight)
+        ]
+
+    def _is_back(self, sequence: Sequence) -> bool:
+        """Whether the token has come back that a sequence stops at."""
+        known = len(self.take(sequence.slot, sequence.prompt_tokens)[0])
+        return sequence.prompt_tokens + known >= self._stop[sequence.slot]
 
     def decoded(self, plan: StepPlan, steps: int, token: int, row: int) -> None:
         if self._is_line(plan):
@@ -284,6 +326,11 @@ class CountedTable(SequenceTable):
         for sequence in plan.decodes:
             self._alone(sequence.slot, steps)
             self._land_alone(sequence.slot, steps, row)
+
+
+def _in_order(sequences: list[Sequence], flight: Flight) -> list[Sequence]:
+    """In that of a step that they are in."""
+    return sequences if len(sequences) < 2 else [one for one in flight.sequences if one in sequences]
 
 
 def _joined(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

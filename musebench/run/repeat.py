@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from musebench.core.clock import VirtualClock
-from musebench.core.counted import CountedTable
 from musebench.core.engine import Engine
 from musebench.core.interrupt import RunInterrupted, between_steps
 from musebench.core.packing import pack
@@ -183,6 +182,7 @@ def make_engine(
     """An engine of its own over one replica."""
     backend, bounds = stack.backend, parts.bounds
     simulated = backend.name == "sim"
+    make_table = getattr(backend, "table", None)
     return Engine(
         registry.get("scheduler", options.scheduler).make(options.settings.get("scheduler", {})),
         stack.pool,
@@ -194,6 +194,6 @@ def make_engine(
         overlap=backend.name in ("cuda", "sim") if options.overlap is None else options.overlap,
         on_failure=shrink,
         packer=getattr(backend, "packer", pack),
-        table=CountedTable(bounds.max_sessions) if simulated else None,
+        table=None if make_table is None else make_table(bounds.max_sessions, options.seed),
         bulk=simulated and not options.stepwise,
     )

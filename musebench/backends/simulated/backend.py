@@ -12,9 +12,11 @@ from musebench.backends.simulated import device as devices
 from musebench.backends.simulated.options import SimulatedOptions
 from musebench.backends.simulated.output import SimulatedOutput
 from musebench.backends.simulated.shape import Costs, OutlinedShape, StepShape
+from musebench.backends.simulated.stops import SeededStops
 from musebench.backends.simulated.storage import SimulatedStorage
 from musebench.backends.simulated.timeline import Timeline
 from musebench.core.batch import BatchLayout, StepBatch
+from musebench.core.counted import CountedTable
 from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.outline import OutlinedBatch, outline
 from musebench.core.plan import Limits
@@ -29,8 +31,8 @@ class SimulatedBackend:
     """See `musebench.core.protocols.Backend`; `device` is "sim:" and the name or the file of a profile.
 
     A forward charges its host work and its launch to the clock, and its device work to the device, which runs
-    one forward after the other. Its tokens are all the same one, which no request stops at: requests end at
-    their length. `packer` makes the batches that it reads, which have sizes and no contents.
+    one forward after the other. Its tokens are all the same one, which no request stops at: requests end
+    where `table` says. `packer` makes the batches that it reads, which have sizes and no contents.
 
     Raises:
         UsageError: no such profile, or weights that do not fit into the device's memory.
@@ -59,6 +61,11 @@ class SimulatedBackend:
         self._storage = SimulatedStorage(
             self.device.cell_bytes, self._room, self.costs, self.timeline, 2 * model.facts.layers
         )
+
+    def table(self, slots: int, seed: int) -> CountedTable:
+        """What a run keeps of its sequences: counts, and stops where the option `stop_after` draws them."""
+        mean = self.options.stop_after
+        return CountedTable(slots, None if mean is None else SeededStops(seed, mean))
 
     # -- memory ---------------------------------------------------------------------------------------
 

@@ -17,4 +17,8 @@ class SimulatedOptions:
     )  # fmt: skip
     devices: int = option(1, "devices that share every layer (tensor parallel)", minimum=1)
     weights: str | None = option(None, "format of the weights, such as float8 or int4; none: the dtype")
+    stop_after: float | None = option(
+        None, "mean tokens of an answer that ends at a stop, drawn from the seed and the request's id; none: "
+        "at its most tokens", unit="tokens", above=1.0, maximum=1e9,
+    )  # fmt: skip
     cells: str | None = option(None, "dtype of the cells; none: the model's")
