@@ -136,7 +136,7 @@ BROKEN_EXECUTORS = {
     AnswersFromMemory: ("batches", "repeated from a cache"),
     LaunchesTwice: ("batches", "launched more than once"),
     ExceedsItsLimits: ("limits", "; it takes"),
-    SwallowsFailures: ("failures", "forward failed, and 0 steps was seen to fail"),
+    SwallowsFailures: ("failures", "forward failed, and no step was seen to fail"),
     CountsBelowZero: ("counters", "counter 'forwards' is -1, below 0"),
     KeepsItsGraphs: ("close", "is still kept"),
     GivesWideTokens: ("output", "wait gave array"),

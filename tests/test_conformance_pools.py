@@ -90,6 +90,11 @@ class RefusesTheLastCell(GeometricPool):
         return super().reserve(plan)
 
 
+class QuotesTooLittleBesideOthers(GeometricPool):
+    def quote(self, sequence):
+        return min(super().quote(sequence), 1) if self.in_use else super().quote(sequence)
+
+
 class CountsDown(GeometricPool):
     def counters(self):
         return {"refusals": -self.refusals}
@@ -118,6 +123,7 @@ BROKEN_POOLS = {
     DropsRowsWhenItGrows: ("tokens", "holds nothing, where token 0 of A was written"),
     ChangesInARefusal: ("refusal", "the refused plan changed the pool: generation went from"),
     RefusesTheLastCell: ("quote", "fit, and it was refused with a room of 4"),
+    QuotesTooLittleBesideOthers: ("quote", "fit, and it was refused with a room of"),
     CountsDown: ("counters", "counter 'refusals' is -1, below 0"),
     MutatesThePlan: ("plan", "the plan or its sequences changed"),
     ForgetsTheFork: ("fork", "take_edits told cells [] of B"),

@@ -113,6 +113,8 @@ class _Player:
             alone = not self.alive
             if alone and self.bounds.max_sessions > 1:
                 tokens = 1  # who has but one may decode later
+            elif not alone and self._too_much(tokens + 1):
+                continue
             part = self._opened(tokens, self._sessions, tokens)
             if part is None or (not alone and self.pool.quote(part.sequence) > self.pool.room):
                 break
@@ -122,6 +124,13 @@ class _Player:
         if decoding:
             self._reserve(decoding)
         self.empty()
+
+    def _too_much(self, tokens: int) -> bool:
+        """Ask for a token beyond the room; whether it was there nevertheless."""
+        if tokens > self.bounds.max_context:
+            return False
+        part = self._opened(tokens, self._sessions, tokens)
+        return part is not None and self._reserve([part])
 
     def _step(self, step: Step) -> None:
         parts: list[_Part] = []
