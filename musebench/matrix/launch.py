@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from musebench.core.options import NoOptions
-
-TAIL_BYTES = 4096
+from musebench.matrix.process import run_to_end
 
 
 @dataclass(frozen=True)
@@ -66,26 +60,6 @@ class LocalLauncher:
 
 
 def _run(launch: Launch, timeout_seconds: float | None, held: int) -> Ended:
-    started = time.monotonic()
-    with tempfile.TemporaryFile() as errors:
-        # A session of its own: an interrupt from the terminal stops the matrix, which then stops the run. The
-        # run itself would turn it into an incomplete report.
-        process = subprocess.Popen(
-            [sys.executable, "-m", "musebench", *launch.arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
-            pass_fds=(held,),
-        )
-        try:
-            code: int | None = process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL_BYTES))
-        text = errors.read().decode(errors="replace")
-    return Ended(launch, code, text, time.monotonic() - started)
+    command = [sys.executable, "-m", "musebench", *launch.arguments]
+    ended = run_to_end(command, timeout_seconds, held=(held,))
+    return Ended(launch, ended.code, ended.errors, ended.seconds)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-TAIL_BYTES = 4096
+from musebench.matrix.process import run_to_end
+
 PARENT = "MUSEBENCH_RAY_PARENT"
 """The variable that tells a run its worker's process id."""
 
@@ -41,31 +39,17 @@ class Done:
 
 def carry_out(work: Work) -> Done:
     """Run it and wait. Its process dies with this one, however that ends."""
-    started = time.monotonic()
-    folder = work.folder if work.folder is not None and os.path.isdir(work.folder) else os.getcwd()
-    with tempfile.TemporaryDirectory(prefix="musebench-") as made, tempfile.TemporaryFile() as errors:
+    folder = work.folder if work.folder is not None and os.path.isdir(work.folder) else None
+    with tempfile.TemporaryDirectory(prefix="musebench-") as made:
         report = Path(made) / work.report_name
-        process = subprocess.Popen(
+        ended = run_to_end(
             [
                 work.python or sys.executable, "-m", "musebench_ray.guarded",
                 *work.arguments, "--out", str(report),
             ],
-            cwd=folder,
-            env={**os.environ, PARENT: str(os.getpid())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-            start_new_session=True,
+            work.timeout_seconds,
+            folder=folder,
+            environment={**os.environ, PARENT: str(os.getpid())},
         )  # fmt: skip
-        try:
-            code: int | None = process.wait(work.timeout_seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL_BYTES))
-        text = errors.read().decode(errors="replace")
         content = report.read_bytes() if report.exists() else None
-    return Done(code, text, time.monotonic() - started, content)
+    return Done(ended.code, ended.errors, ended.seconds, content)
