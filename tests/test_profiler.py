@@ -60,7 +60,7 @@ def test_everything_was_measured_and_names_its_source(measured):
         [tokens, 256, outputs, "float32"] for outputs in (256, 512) for tokens in (1, 16)
     ]
     assert measured["attention"][0]["head_dim"] == 64
-    assert measured["launch"]["eager_seconds"] > 0
+    assert measured["launch"]["eager_seconds"] >= 0  # what is left of two times, which noise can make equal
     assert measured["launch"]["replay_seconds"] > 0
     assert measured["small"]["bandwidth"] > 0
     assert 0 < measured["copy_share"] <= 1
