@@ -9,6 +9,8 @@ from pathlib import Path
 from evidence import ENERGY, Evidence, MissingReport
 from findings import MATRIX, SHAPES
 
+from musebench.report.entries import facts
+
 HEADINGS = ("workload and model", "output tokens/s", "TTFT p50", "ITL p50", "memory", "energy a token")
 
 
@@ -31,7 +33,7 @@ def headline(folder: Path = MATRIX) -> str:
         f"torch {all_of(one['torch'] for one in versions)}, "
         f"transformers {all_of(one['transformers'] for one in versions)}, "
         f"musebench {all_of(one['musebench'] for one in versions)} at "
-        f"{all_of((one.commit or 'no commit')[:12] for one in conditions)}; executor `graph`,\n"
+        f"{all_of(facts(one)['commit'] for one in reports)}; executor `graph`,\n"
         f"pool `geometric`, scheduler `chunked`, {all_of(one.model.dtype for one in conditions)}, after a "
         "run to warm up. Behind a median of several runs stands\nthe interval that holds it at 95 %. "
         "`results/README.md` says the rest in words.\n\n"

@@ -231,10 +231,8 @@ class TorchBackend:
                 weights = module_weights(self.module, path, facts, self._weights_sha256, self.facts.name)
             read = load_weights(call, path, weights, self._device.device)
         program.model = call
-        seconds = time.perf_counter() - started
-        if own is None:
-            return {"seconds": seconds, "bytes": read}
-        return {"seconds": own.seconds + seconds, "bytes": own.bytes + read}
+        before, weights_read = (0.0, 0) if own is None else (own.seconds, own.bytes)
+        return {"seconds": before + time.perf_counter() - started, "bytes": weights_read + read}
 
     def require_model(self) -> None:
         """Say, once the executor is ready, that it runs a module and there is none.

@@ -304,8 +304,6 @@ class CountedTable(SequenceTable):
                         self._land_alone(sequence.slot, 1, row)
             for sequence in packed.first:
                 self._land_alone(sequence.slot, 1, row)
-        if not self.stops:
-            return [(sequence, False) for sequence in flight.ending]
         stopped = [one for one in self._stopping if self._is_back(one)]
         ended = [*stopped, *(one for one in flight.ending if one.slot and one not in stopped)]
         return [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from musebench.core.errors import InputError
+from musebench.core.whole import write_whole
 from musebench.matrix.plan import Task
 
 
@@ -54,9 +54,7 @@ class Folder:
             return None
 
     def keep_failure(self, task: Task, failure: Failure) -> None:
-        part = self.path / f".{task.name}.part"
-        part.write_text(json.dumps(asdict(failure)) + "\n")
-        os.replace(part, self._failed(task))
+        write_whole(self._failed(task), (json.dumps(asdict(failure)) + "\n").encode(), "why the run failed")
 
     def forget_failure(self, task: Task) -> None:
         self._failed(task).unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from musebench.core.whole import write_whole
 from musebench.measure.roofline import Ceilings
 
 COPIED_BYTES = {"cuda": 4 << 30, "cpu": 256 << 20}
@@ -81,11 +82,7 @@ def store_ceilings(device_name: str, ceilings: Ceilings) -> Path:
     path = _path()
     kept = _read(path)
     kept[_key(device_name, ceilings.dtype)] = asdict(ceilings)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(kept, indent=1))
-    partial.replace(path)
-    return path
+    return write_whole(path, json.dumps(kept, indent=1).encode(), "the ceilings")
 
 
 def stored_ceilings(device_name: str, dtype: str) -> Ceilings | None:

@@ -24,7 +24,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from test_triton_kernels import Case, check, decode_case
+from attention_cases import Case, check, decode_case
 
 from musebench.kernels import triton_attend
 from musebench.kernels.triton_configs import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # the cases are those of tests/test_triton_kernels.py
+sys.path.insert(0, str(HERE.parent))  # the cases are those of tests/attention_cases.py
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

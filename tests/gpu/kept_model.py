@@ -1,5 +1,7 @@
 """`kept:FILE.gguf.`: a GGUF file that is read once in a process; each run gets a copy of its weights.
 
+What is kept is on the host: beside a run's own weights on the device it would look like a second load.
+
 Reading SmolLM2's takes 26 seconds, most of them on the host, and a run of `capitals` less than one. (The
 dot at the end keeps the text from the source that reads the file anew.)
 """
@@ -34,7 +36,7 @@ class KeptSource:
     """As the file's own source; a model's load seconds are those of the first time."""
 
     Options = NoOptions
-    opened: ClassVar[dict[tuple[str, str, str], Model]] = {}
+    opened: ClassVar[dict[tuple[str, str], Model]] = {}
 
     def __init__(self, options: NoOptions) -> None:
         self.file_source = GGUFSource(options)
@@ -46,11 +48,11 @@ class KeptSource:
         return self.file_source.facts(str(kept_path(text)), dtype)
 
     def open(self, text: str, dtype: str, device: str, seed: int) -> Model:
-        key = (text, dtype, device)
+        key = (text, dtype)
         if key not in self.opened:
-            self.opened[key] = self.file_source.open(str(kept_path(text)), dtype, device, seed)
+            self.opened[key] = self.file_source.open(str(kept_path(text)), dtype, "cpu", seed)
         first = self.opened[key]
-        return replace(first, module=copy.deepcopy(first.module))
+        return replace(first, module=copy.deepcopy(first.module).to(device))
 
 
 @hookimpl

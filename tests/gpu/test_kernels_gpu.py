@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_triton_kernels import Case, check, decode_case, same_bits
+from attention_cases import Case, check, decode_case, same_bits
 
 from musebench.kernels.triton_attend import update_and_attend
 

@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from musebench.core.errors import UsageError
+from musebench.core.whole import write_whole
 from musebench.matrix.drive import ERROR, EXIT_REFUSED
 from musebench.matrix.launch import Ended, Launch
 from musebench_ray.cluster import connected
@@ -114,7 +114,7 @@ class RayLauncher:
         except ray.exceptions.RayError as error:
             return Ended(launch, -signal.SIGKILL, self._lost(error, ray), 0.0)
         if done.report is not None:
-            _place(done.report, launch.report)
+            write_whole(launch.report, done.report, "the report")
         return Ended(launch, done.code, done.errors, done.seconds)
 
     def _lost(self, error: Exception, ray: ModuleType) -> str:
@@ -130,10 +130,3 @@ def _value(arguments: tuple[str, ...], name: str) -> str | None:
 
 def _fits(need: Need, resources: dict[str, float]) -> bool:
     return resources.get("CPU", 0) >= need.cpus and resources.get("GPU", 0) >= need.gpus
-
-
-def _place(content: bytes, path: Path) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(content)
-    os.replace(part, path)
