@@ -225,6 +225,7 @@ def profiled(tmp_path_factory):
         "--profile", "--profile-steps", "4", "--no-progress",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
+    assert "nothing was recorded" not in result.output, result.output
     return files.read(folder / "report.json"), json.loads((folder / "trace.json").read_text())
 
 
@@ -239,18 +240,42 @@ def test_a_profiled_run_is_no_part_of_the_report(profiled):
 def test_operations_lie_in_the_steps_that_launched_them(profiled):
     _, made = profiled
     own = {**made, "traceEvents": [event for event in made["traceEvents"] if event["pid"] == 3]}
-    device = slices(own, "device")
+    # From the host's start of a step to its end: the device's slice alone ends where the host has seen the
+    # end, which is late where something else held the processor meanwhile.
+    both = zip(slices(own, "host"), slices(own, "device"), strict=True)
+    steps = [(start, end) for (_, start, _), (_, _, end) in both]
     products = [one for one in slices(own, "thread 1") if one[0] == "aten::mm"]
-    assert products
-    inside = [
-        [at for at, (_, start, end) in enumerate(device) if start <= (begin + stop) / 2 <= end]
+    assert products, [event for event in own["traceEvents"] if event["ph"] == "M"]
+    places = [
+        [at for at, (start, end) in enumerate(steps) if start <= (begin + stop) / 2 <= end]
         for _, begin, stop in products
     ]
-    assert all(len(places) == 1 for places in inside), "a product outside of every step"
-    counts = [sum(place == [at] for place in inside) for at in range(len(device))]
-    assert len(set(counts[:4])) == 1
+    outside = [one for one, at in zip(products, places, strict=True) if len(at) != 1]
+    assert not outside, f"products outside of every step: {outside}, of {steps[:6]}"
+    counts = [places.count([at]) for at in range(len(steps))]
+    assert len(set(counts[:4])) == 1, counts
     assert counts[0] > 0
     assert not any(counts[4:]), "nothing is recorded after the steps that were asked for"
+
+
+def test_marks_tie_two_clocks_that_run_apart_and_are_set():
+    """The profiler's clock is 100 s ahead, gains a thousandth and is set back by 50 ms; marks are held up."""
+    from musebench.backends.torch_profile import tied
+
+    def ahead(at: float) -> float:
+        return 100.0 + 1e-3 * at - (0.05 if at > 2.5 else 0.0)
+
+    spans, marks = [], []
+    for step in range(5):
+        for one, (before, after) in enumerate([(2e-3, 1e-6), (1e-6, 1e-6), (1e-6, 3e-3)]):
+            read = step + one * 1e-4
+            spans.append((read + ahead(read) - before, before + after))
+            marks.append(read)
+    places, offsets = tied(spans, [marks[at : at + 3] for at in range(0, 15, 3)])
+    assert offsets == pytest.approx([ahead(step) for step in range(5)], abs=2e-6)
+    assert places == sorted(places)
+    with pytest.raises(ValueError, match="kept 14 of 15 marks"):
+        tied(spans[1:], [marks])
 
 
 def test_steps_to_profile_without_a_profile_are_refused():

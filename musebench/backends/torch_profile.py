@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from musebench.core.profiling import Activity
 
 MARK = "musebench.mark"
+AT_ONCE = 5
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 ON_HOST = ("cpu_op",)
 KEPT_DETAILS = ("grid", "block", "registers per thread", "shared memory", "bytes")
@@ -23,8 +25,10 @@ class TorchProfiler:
     operations, by thread.
 
     The profiler's clock is tied to the run's by marks: annotations within which the run's clock is read, so
-    that each says between which two values the offset lies. What all of them allow is narrow, however long
-    some were held up; its middle is taken. torch gives its events in microseconds.
+    that each says between which two values the offset lies. They come several at a time: what all of those
+    allow is narrow, even where some were held up, and its middle is taken. Between such places the offset is
+    interpolated, as the profiler reckons in the system's time of day, which may be set right meanwhile. torch
+    gives its events in microseconds.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -32,7 +36,7 @@ class TorchProfiler:
         cuda = device.type == "cuda"
         self._kinds = ON_DEVICE if cuda else ON_HOST
         self._profile = torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if cuda else [])])
-        self._marks: list[float] = []
+        self._marks: list[list[float]] = []
         self._running = False
         self._made: list[Activity] | None = None
 
@@ -42,8 +46,10 @@ class TorchProfiler:
 
     def mark(self, now: Callable[[], float]) -> None:
         if self._running:
-            with torch.profiler.record_function(MARK):
-                self._marks.append(now())
+            self._marks.append([])
+            for _ in range(AT_ONCE):
+                with torch.profiler.record_function(MARK):
+                    self._marks[-1].append(now())
 
     def stop(self) -> None:
         if self._running:
@@ -60,20 +66,15 @@ class TorchProfiler:
             path = Path(folder) / "profile.json"
             self._profile.export_chrome_trace(str(path))
             events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        marks = sorted(
-            (event["ts"], event["ts"] + event.get("dur", 0.0)) for event in events if _is_mark(event)
-        )
-        if not marks:
+        spans = sorted((event["ts"] / 1e6, event.get("dur", 0.0) / 1e6) for event in events if _is_mark(event))
+        if not self._marks:
             return
-        ties = list(zip(marks, self._marks, strict=True))
-        least = max(begun / 1e6 - read for (begun, _), read in ties)
-        most = min(ended / 1e6 - read for (_, ended), read in ties)
-        offset = (least + most) / 2
+        places, offsets = tied(spans, self._marks)
         lanes: dict[Any, str] = {}
         for event in events:
             if event.get("ph") != "X" or event.get("cat") not in self._kinds:
                 continue
-            place = event["tid"]
+            place, start = event["tid"], event["ts"] / 1e6
             word = "stream" if self._kinds is ON_DEVICE else "thread"
             number = place if self._kinds is ON_DEVICE else len(lanes) + 1
             lane = lanes.setdefault(place, f"{word} {number}")
@@ -81,10 +82,32 @@ class TorchProfiler:
             yield Activity(
                 name=str(event["name"]),
                 lane=lane,
-                start=event["ts"] / 1e6 - offset,
+                start=start - float(np.interp(start, places, offsets)),
                 seconds=event.get("dur", 0.0) / 1e6,
                 details={name: arguments[name] for name in KEPT_DETAILS if name in arguments},
             )
+
+
+def tied(spans: list[tuple[float, float]], marks: list[list[float]]) -> tuple[list[float], list[float]]:
+    """Places on the profiler's clock, and how far it is ahead of the run's there; all in seconds.
+
+    `spans` are the marks' starts and durations as the profiler has them, in order, and `marks` what the run's
+    clock said within each, by the places where they were made.
+
+    Raises:
+        ValueError: the profiler has not kept every mark.
+    """
+    if len(spans) != sum(map(len, marks)):
+        raise ValueError(f"the profiler kept {len(spans)} of {sum(map(len, marks))} marks")
+    left = iter(spans)
+    places, offsets = [], []
+    for readings in marks:
+        here = [(*next(left), read) for read in readings]
+        least = max(start - read for start, _, read in here)
+        most = min(start + seconds - read for start, seconds, read in here)
+        places.append(here[0][0])
+        offsets.append((least + most) / 2)
+    return places, offsets
 
 
 def _is_mark(event: dict[str, Any]) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -57,5 +57,7 @@ def package(request) -> Package:
 
 
 def _need_pip() -> None:
-    if importlib.util.find_spec("pip") is None:
+    # By its metadata: looking the module up would tell setuptools to leave the standard library's distutils
+    # in place, and then nothing could be compiled in this process any more.
+    if not any(metadata.distributions(name="pip")):
         pytest.skip("packages are installed by pip, which this environment does not have")
