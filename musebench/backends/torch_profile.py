@@ -66,7 +66,9 @@ class TorchProfiler:
             path = Path(folder) / "profile.json"
             self._profile.export_chrome_trace(str(path))
             events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        spans = sorted((event["ts"] / 1e6, event.get("dur", 0.0) / 1e6) for event in events if _is_mark(event))
+        spans = sorted(
+            (event["ts"] / 1e6, event.get("dur", 0.0) / 1e6) for event in events if _is_mark(event)
+        )
         if not self._marks:
             return
         places, offsets = tied(spans, self._marks)
