@@ -47,7 +47,7 @@ def test_an_edit_out_of_its_range_is_refused(edit):
         check_batch(batch, slots=2, width=128, rows=50, vocabulary=199)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.sampled_from(["token_ids", "positions", "cells", "slots", "sequence_slots", "rows", "row_slots"]),
        st.integers(0, 2), st.integers(-(2**31), 2**31 - 1))  # fmt: skip
 def test_every_accepted_index_is_in_its_range(field, place, value):

@@ -71,4 +71,4 @@ class CellsAgainstAModel(RuleBasedStateMachine):
 
 
 TestCellsAgainstAModel = CellsAgainstAModel.TestCase
-TestCellsAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCellsAgainstAModel.settings = settings(max_examples=60, stateful_step_count=40)

@@ -45,7 +45,7 @@ def prefill(tokens: int, before: int = 0) -> StepShape:
 # -- bulk -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MODELS, DEVICES, NAMES, CONTEXTS, st.integers(1, 60), st.integers(0, 8))
 def test_a_stretch_of_decodes_equals_its_steps_to_the_last_bit(model, device, program, first, steps, padded):
     made = costs(model, device)
@@ -72,7 +72,7 @@ def test_a_stretch_of_no_steps_is_empty():
 # -- attention ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(0, 200)), min_size=1, max_size=8),
     st.sampled_from([None, 1, 7, 64, 1000]),
@@ -117,7 +117,7 @@ def test_attended_cells_are_those_of_a_walk_over_every_query(slices, window):
         assert sorted(made.contexts) == sorted(contexts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(CONTEXTS, st.integers(1, 80), st.sampled_from([None, 1, 16, 512, 2999]))
 def test_cells_over_a_stretch_are_the_sum_over_sequences(first, steps, window):
     most = window or 10**9
@@ -148,7 +148,7 @@ def test_grouped_heads_read_fewer_bytes_for_the_same_context():
 # -- growth with work -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MODELS, DEVICES, NAMES, CONTEXTS, st.integers(1, 500))
 def test_longer_contexts_never_take_less(model, device, program, contexts, more):
     made = costs(model, device)
@@ -157,14 +157,14 @@ def test_longer_contexts_never_take_less(model, device, program, contexts, more)
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(MODELS, st.sampled_from(["h100", "a100-80g", "l4"]), NAMES, st.integers(1, 2000), st.integers(1, 2000))
 def test_more_tokens_never_take_less_by_a_datasheet(model, device, program, tokens, more):
     made = costs(model, device)
     assert made.step(prefill(tokens + more), program) >= made.step(prefill(tokens), program)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(MODELS, CONTEXTS)
 def test_padding_costs_and_only_rows_pay_for_the_vocabulary(model, contexts):
     made, count = costs(model), len(contexts)
@@ -346,7 +346,7 @@ def test_activations_grow_with_tokens_and_logits_with_rows():
 # -- explanations -----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(MODELS, DEVICES, NAMES, CONTEXTS, st.integers(0, 900))
 def test_the_rows_of_an_explanation_add_up_to_the_step(model, device, program, contexts, tokens):
     made = costs(model, device)

@@ -43,7 +43,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     drawn=requests,
     scheduler=st.sampled_from(SCHEDULERS),

@@ -75,7 +75,7 @@ BOUNDS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     bounds=BOUNDS,
     decodes=st.integers(0, SESSIONS),

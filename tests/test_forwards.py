@@ -22,7 +22,7 @@ def pieces_of(plan: StepPlan) -> list[tuple[Sequence, int]]:
     return [*((one, 1) for one in plan.decodes), *((piece.sequence, piece.count) for piece in plan.prefills)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     decodes=st.integers(0, 12),
     prefills=st.lists(st.integers(1, 60), max_size=5),

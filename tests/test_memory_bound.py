@@ -18,7 +18,7 @@ FACTS = ModelFacts(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     requests=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=10),
     factor=st.sampled_from([1.1, 1.5, 2.0, 3.0]),

@@ -153,7 +153,7 @@ def test_cells_in_one_run_give_what_shuffled_ones_do():
     check(Shape(), MIXED, shuffled=False)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), min_size=1, max_size=5),
     st.sampled_from(

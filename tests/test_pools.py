@@ -141,7 +141,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
 
 
 TestPoolAgainstAModel = PoolAgainstAModel.TestCase
-TestPoolAgainstAModel.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestPoolAgainstAModel.settings = settings(max_examples=120, stateful_step_count=30)
 
 
 def geometric(storage=None, **options) -> GeometricPool:

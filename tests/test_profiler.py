@@ -89,7 +89,7 @@ def test_a_dtype_that_is_not_measured_is_said():
 # -- fits -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0, 1e-4), st.floats(1e-13, 1e-10), st.lists(st.integers(1, 10**9), min_size=2, unique=True))
 def test_a_line_is_found_again(fixed, slope, work):
     found = fit_line(work, [fixed + slope * each for each in work])

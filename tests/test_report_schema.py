@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import STOP, mixed_run, pool, report, request, requests, steps
 
@@ -87,7 +87,7 @@ def runs(draw):
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.lists(runs(), max_size=2), any_text, free, st.none() | any_text)
 def test_a_report_comes_back_from_its_text_as_it_was(made, identity, options, message):
     plain = report()

@@ -73,7 +73,7 @@ def test_seed_words_are_the_two_halves_of_a_seed(seed):
     assert np.array([low, high], np.int64).astype(np.int32).tolist() == [low, high]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     hnp.arrays(
         np.float32, st.tuples(st.integers(1, 6), st.integers(2, 60)), elements=st.floats(-30, 30, width=32)

@@ -85,7 +85,7 @@ prompts = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     drawn=prompts,
     scheduler=st.sampled_from(SCHEDULERS),

@@ -91,7 +91,7 @@ def test_only_pools_that_say_so_share():
 tokens = st.lists(st.integers(0, 2), max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     shared=st.lists(tokens, min_size=1, max_size=3),
     drawn=st.lists(

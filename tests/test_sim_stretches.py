@@ -172,7 +172,7 @@ costs = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
     fewest=st.sampled_from([1, 3]), extra=st.integers(0, 40), tight=st.booleans(), priced=costs,
@@ -198,7 +198,7 @@ def test_bulk_and_stepwise_leave_the_same_to_the_last_bit(
     assert stepped == counted_bulk
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
     extra=st.integers(0, 40), tight=st.booleans(), priced=costs, runs=st.integers(1, 2),
@@ -235,7 +235,7 @@ def test_a_drawn_stop_ends_a_request_as_a_stop_token_that_is_read(
 some_steps = st.frozensets(st.integers(1, 30), max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     drawn=requests, chosen=parts, overlap=st.booleans(), sequences=st.integers(1, 5),
     extra=st.integers(0, 40), tight=st.booleans(), priced=costs, retried=st.booleans(),

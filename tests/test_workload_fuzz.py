@@ -16,7 +16,6 @@ from musebench.workload.traces import builtin_formats, read_trace
 
 TOO_SLOW = settings(
     max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 CONTEXT = Context(vocab=50, seed=1)

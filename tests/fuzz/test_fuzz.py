@@ -10,7 +10,6 @@ from targets import TARGETS
 
 BOUNDED = settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
