@@ -24,6 +24,14 @@ from musebench.run import RunOptions, run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+# Whoever runs the tests may ignore signals, as nohup and a shell's & do, and processes inherit that.
+FROM_A_TERMINAL = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+
 # A command whose body tells that it is at work, and then waits to be ended; `musebench.cli.main` around it.
 WAITING = """
 import click, time
@@ -51,8 +59,8 @@ group.main()
 )
 def test_a_signal_ends_a_command_with_its_code_and_one_line(number, code, said):
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        [sys.executable, "-c", FROM_A_TERMINAL + WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "at work\n"
@@ -154,11 +162,20 @@ def test_a_place_that_is_no_file_is_written_through(tmp_path):
 # -- runs -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def from_a_terminal():
+    """An interrupt is an exception, whatever whoever runs the tests does with it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Rested:
     interrupted = False
     resting = False
 
 
+@pytest.mark.usefixtures("from_a_terminal")
 def test_the_first_interrupt_waits_for_the_step_and_the_second_does_not():
     engine = Rested()
     with between_steps([engine]):
@@ -170,6 +187,7 @@ def test_the_first_interrupt_waits_for_the_step_and_the_second_does_not():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("from_a_terminal")
 def test_who_only_waits_for_an_arrival_is_interrupted_at_once():
     engine = Rested()
     engine.resting = True
@@ -177,6 +195,7 @@ def test_who_only_waits_for_an_arrival_is_interrupted_at_once():
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.usefixtures("from_a_terminal")
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_simulated_run_that_is_interrupted_in_a_step_has_whole_columns(replicas, monkeypatch):
     from musebench.core.steplog import StepLog
