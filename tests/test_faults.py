@@ -27,6 +27,9 @@ from musebench.report.verdict import judge
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+HANGING_SECONDS = 600
+"""After which a process of these tests has hung for good."""
+
 
 @pytest.fixture
 def testing(monkeypatch):
@@ -71,7 +74,7 @@ def in_process(*arguments: str, setup: str = "") -> subprocess.CompletedProcess[
     }
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        capture_output=True, text=True, env=environment, timeout=120, check=False,
+        capture_output=True, text=True, env=environment, timeout=HANGING_SECONDS, check=False,
     )  # fmt: skip
 
 
@@ -299,6 +302,32 @@ def expected(tmp_path_factory):
     return tokens_of(files.read(out))
 
 
+# Time passes for the watchdog in the planted hang alone, and there at once: no other step can take too long.
+TIME_PASSES_IN_A_HANG = """
+import ctypes, faulthandler, itertools, threading
+from types import SimpleNamespace
+from musebench.core import watchdog
+from musebench.testing import faulty_executor
+
+minutes, hangs, armed = itertools.count(), [], {}
+
+def wait():
+    hangs.append(None)
+    threading.Event().wait()
+
+def pause():
+    faulthandler.dump_traceback_later(0.1, **armed)
+    ctypes.PyDLL(None).pause()
+
+faulty_executor.threading = SimpleNamespace(Event=lambda: SimpleNamespace(wait=wait))
+faulty_executor.ctypes = SimpleNamespace(PyDLL=lambda name: SimpleNamespace(pause=pause))
+watchdog.time = SimpleNamespace(monotonic=lambda: 60.0 * next(minutes) if hangs else 0.0)
+watchdog.faulthandler = SimpleNamespace(
+    dump_traceback_later=lambda seconds, **how: armed.update(how), cancel_dump_traceback_later=armed.clear
+)
+"""
+
+
 def assert_kept(report, expected) -> None:
     """Some requests had ended and have all their tokens; the others are there, unfinished."""
     assert report.status == "incomplete"
@@ -312,7 +341,10 @@ def assert_kept(report, expected) -> None:
 
 def test_a_step_that_hangs_ends_the_run_with_what_had_finished(tmp_path, expected):
     out = tmp_path / "report.json"
-    done = in_process("run", "capitals", "--out", str(out), "--step-timeout", "1", *sets(kind="hang", step=6))
+    done = in_process(
+        "run", "capitals", "--out", str(out), "--step-timeout", "1", *sets(kind="hang", step=6),
+        setup=TIME_PASSES_IN_A_HANG,
+    )  # fmt: skip
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert line.startswith("musebench: error: step 6 (executor 'faulty', requests '")
@@ -327,7 +359,7 @@ def test_a_hang_that_holds_the_interpreter_ends_and_leaves_its_journal(tmp_path,
     out = tmp_path / "report.json"
     done = in_process(
         "run", "capitals", "--out", str(out), "--step-timeout", "0.5", *sets(kind="hang-locked", step=6),
-        setup="from musebench.core import watchdog; watchdog.GRACE_SECONDS = 1.0",
+        setup=TIME_PASSES_IN_A_HANG,
     )  # fmt: skip
     assert done.returncode == 1
     assert "faulty_executor.py" in done.stderr

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from musebench.report import files
 
@@ -16,14 +17,31 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def start(folder, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "musebench", "matrix", *ARGUMENTS, *arguments, "--out", str(folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+# Starts a run each time; before the fifth it kills the matrix, whose run then goes on without it.
+KILLING = """#!/bin/sh
+echo >> {folder}/started
+[ "$(wc -l < {folder}/started)" -ne 5 ] || kill -9 $PPID
+exec {python} "$@"
+"""
+
+
+def matrix(folder, *arguments, python=sys.executable) -> subprocess.CompletedProcess[str]:
+    """Its runs are started with the interpreter `python`."""
+    code = f"import sys; sys.executable = {str(python)!r}; from musebench.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "matrix", *ARGUMENTS, *arguments, "--out", str(folder)],
+        capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
     )
+
+
+def killing(folder: Path) -> Path:
+    script = folder / "python"
+    script.write_text(KILLING.format(folder=folder, python=sys.executable))
+    script.chmod(0o755)
+    return script
 
 
 def started(folder):
@@ -31,23 +49,21 @@ def started(folder):
 
 
 def test_twelve_combinations_survive_a_kill_and_resume_without_running_anything_twice(tmp_path):
+    folder = tmp_path / "reports"
     arguments = ("--pool", "geometric", "--no-progress")  # the last one given counts: 1 x 4 x 3
-    first = start(tmp_path, *arguments)
-    for _ in range(4):
-        assert first.stderr.readline()  # a line a run that ended
-    os.kill(first.pid, signal.SIGKILL)
-    first.communicate()
-    before = {path.name: files.read(path).id for path in tmp_path.glob("*.json")}
-    assert 4 <= len(before) < 12
+    first = matrix(folder, *arguments, python=killing(tmp_path))
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert len(started(folder)) == 5
+    before = {path.name: files.read(path).id for path in folder.glob("*.json")}
+    assert len(before) in (4, 5)  # the fifth may have ended meanwhile
 
-    second = start(tmp_path, *arguments, "--format", "json")
-    out, errors = second.communicate(timeout=600)
-    assert second.returncode == 0, errors
-    lines = json.loads(out)["lines"]
+    second = matrix(folder, *arguments, "--format", "json")
+    assert second.returncode == 0, second.stderr
+    lines = json.loads(second.stdout)["lines"]
     assert len(lines) == 12
     assert all(line["valid"] and line["reports"] == 1 for line in lines)
-    keys = started(tmp_path)
+    keys = started(folder)
     assert len(keys) == len(set(keys)) == 12
-    after = {path.name: files.read(path).id for path in tmp_path.glob("*.json")}
+    after = {path.name: files.read(path).id for path in folder.glob("*.json")}
     assert len(after) == 12
     assert before.items() <= after.items()
