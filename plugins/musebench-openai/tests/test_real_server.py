@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import socket
+import re
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
-import httpx
 import pytest
 
 from musebench.peers import run_peer
@@ -19,7 +18,6 @@ from musebench.report import metrics
 from musebench.report.verdict import judge
 from musebench.run import RunOptions
 
-START_SECONDS = 240
 NEEDED = ("fastapi", "uvicorn", "openai")
 
 
@@ -51,40 +49,33 @@ def served(tmp_path_factory):
     module.save_pretrained(folder)
     del read, module
     transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
     program = [sys.executable, "-m", "transformers.cli.transformers"]
-    log = (folder / "log").open("w")
     process = subprocess.Popen(
         [*program, "serve", folder, "--device", "cpu", "--dtype", "float32", "--host", "127.0.0.1",
-         "--port", str(port)],
-        env=environment, stdout=log, stderr=log,
+         "--port", "0"],
+        env={**os.environ, "HF_HUB_OFFLINE": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
     )  # fmt: skip
+    assert process.stdout is not None
     try:
-        ends = time.monotonic() + START_SECONDS
-        while time.monotonic() < ends and process.poll() is None:
-            try:
-                if (
-                    httpx.get(f"http://127.0.0.1:{port}/health", timeout=1, trust_env=False).status_code
-                    == 200
-                ):
-                    break
-            except httpx.HTTPError:
-                time.sleep(0.2)  # not up yet
+        said = []
+        for line in process.stdout:  # until it says on which port it listens, or ends
+            said.append(line)
+            if listening := re.search(r"running on (http://127\.0\.0\.1:\d+)", line):
+                break
         else:
-            pytest.fail(f"the server did not start: {(folder / 'log').read_text()[-800:]}")
-        yield f"http://127.0.0.1:{port}/v1", str(folder)
+            pytest.fail(f"the server did not start: {''.join(said)[-800:]}")
+        threading.Thread(target=process.stdout.read, daemon=True).start()  # a full pipe would stop it
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NO_PROXY", "127.0.0.1")
+            yield f"{listening[1]}/v1", str(folder)
     finally:
-        process.terminate()
-        process.wait(20)
-        log.close()
+        process.kill()
+        process.wait()
 
 
 def ask(served, workload, **engine):
     url, model = served
-    os.environ.setdefault("NO_PROXY", "127.0.0.1")
     settings = {"engine": {"base_url": url, **engine}, "workload": workload}
     return run_peer("openai", RunOptions("capitals", model, settings=settings), Registry.installed())
 

@@ -9,22 +9,27 @@ import sys
 import pytest
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+def test_a_place_where_nothing_answers_is_one_line(matrix):
+    with socket.socket() as held:  # bound and not listening: nobody else can, meanwhile
+        held.bind(("127.0.0.1", 0))
+        assert_one_line(
+            matrix, f"launcher.address=127.0.0.1:{held.getsockname()[1]}", "nothing answers there"
+        )
 
 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        (f"launcher.address=127.0.0.1:{free_port()}", "nothing answers there"),
         ("launcher.address=somewhere", "HOST:PORT, auto or local is wanted"),
         ("launcher.cpus=0", "cpus"),
         ("launcher.adress=auto", "did you mean 'address'"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_one_line(matrix, setting, words):
+    assert_one_line(matrix, setting, words)
+
+
+def assert_one_line(matrix, setting: str, words: str) -> None:
     process = matrix("single", "--on", "ray", "--set", setting)
     out, errors = process.communicate()
     assert process.returncode == 2
