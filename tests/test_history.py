@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import subprocess
@@ -132,7 +133,10 @@ def test_a_change_is_marked_with_how_much(tmp_path):
     assert "| c " in lines[0]
     values = json.loads(history.show("json"))
     assert [point["change"] for point in values["series"][0]["points"]] == [False, False, True]
-    assert history.show("csv").count("\n") == 3
+    head, *rows = csv.reader(history.show("csv").splitlines())
+    assert head == ["series", "commit", "when", "reports", "value", "change"]
+    assert [dict(zip(head, row, strict=True))["commit"] for row in rows] == ["a", "b", "c"]
+    assert {row[0] for row in rows} == {history.series[0].label}
 
 
 def test_a_plot_is_drawn_in_both_forms_and_others_are_refused(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,16 +80,12 @@ class History:
             values = {"metric": self.metric.key, "unit": self.metric.unit, "series": series}
             return json.dumps({**values, "warnings": list(self.warnings)}, allow_nan=False, indent=2)
         if form == "csv":
-            lines = ["series,commit,when,reports,value,change"]
+            out = io.StringIO()
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(["series", *_CELLS])
             for one in self.series:
-                for point in one.points:
-                    plain = _plain(point)
-                    cells = [
-                        json.dumps(one.label),
-                        *("" if plain[k] is None else str(plain[k]) for k in _CELLS),
-                    ]
-                    lines.append(",".join(cells))
-            return "\n".join(lines)
+                writer.writerows([one.label, *map(_plain(point).get, _CELLS)] for point in one.points)
+            return out.getvalue().rstrip("\n")
         header = ["series", "commit", "when", "reports", self.metric.name, "against the one before", ""]
         align = ("left", "left", "left", "right", "right", "left", "left")
         table = tabulate(rows, header, tablefmt=form, disable_numparse=True, colalign=align if rows else None)
