@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from musebench.core.answers import numbers_of
 from musebench.core.engine import Engine
 from musebench.core.protocols import Executor
 from musebench.core.request import FinishReason
@@ -77,7 +78,7 @@ class Kept:
 
 def counters_since(executor: Executor, before: Mapping[str, int | float]) -> dict[str, int | float]:
     """What an executor has counted since `before`."""
-    return {name: value - before.get(name, 0) for name, value in executor.counters().items()}
+    return {name: value - before.get(name, 0) for name, value in numbers_of(executor, "counters").items()}
 
 
 def trouble_of(engine: Engine) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from musebench.core.answers import Asking, memory_of, numbers_of
+from musebench.core.blame import told
 from musebench.core.clock import HostClock
 from musebench.core.errors import UnsupportedError, UsageError
 from musebench.core.options import nearest
@@ -20,6 +22,7 @@ from musebench.measure.energy import EnergyMeter
 from musebench.measure.nvml import Nvml
 from musebench.models.source import Model, RemoteModel
 from musebench.plugin.component import Component
+from musebench.plugin.failing import foreign, naming
 from musebench.plugin.registry import Registry
 from musebench.report.columns import RunData
 from musebench.report.schema import (
@@ -38,7 +41,7 @@ from musebench.report.schema import (
 from musebench.report.served import served_run
 from musebench.run import RunOptions
 from musebench.run.assembly import model_source
-from musebench.run.conditions import machine_conditions
+from musebench.run.conditions import conditions_of, machine_conditions
 from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
 from musebench.run.reference import reference_tokens
 from musebench.run.refused import opening
@@ -75,22 +78,31 @@ def run_peer(
         MusebenchError: a choice, a workload or a model that cannot be used, in one line.
     """
     component = registry.get("engine", engine)
+    with naming(foreign([component])):
+        return _run(component, options, registry, progress)
+
+
+def _run(
+    component: Component, options: RunOptions, registry: Registry, progress: PeerProgress | None
+) -> Report:
     factory = component.load()
     _refuse(component, factory, options)
     with opening(options):
         opened = _open(component, factory, options, registry)
     peer = opened.peer
     trouble = None
+    ask = Asking()
+    told_before = _conditions(options, opened)
     try:
-        runs, message = _measure(options, opened, progress)
-        conditions = _conditions(options, opened)
-        counters = dict(peer.counters())
+        runs, message = _measure(options, opened, progress, ask)
+        conditions = ask("engine", lambda: _conditions(options, opened), told_before)
+        counters = ask.numbers("engine", peer, "counters")
     finally:
         try:
             peer.close()
-        except Exception as error:  # what was measured is worth more
-            trouble = f"the engine could not be closed: {type(error).__name__}: {error}"
-    opened.memory["closed"] = peer.memory()
+        except (Exception, SystemExit) as error:  # what was measured is worth more
+            trouble = f"the engine could not be closed: {told(error)}"
+    opened.memory["closed"] = ask.memory("engine", peer)
     facts = opened.model.facts if isinstance(opened.model, Model) else None
     return new_report(
         conditions,
@@ -98,7 +110,7 @@ def run_peer(
         runs,
         Memory(ComputedMemory(weights=None if facts is None else facts.weight_bytes), opened.memory),
         Costs(seconds=opened.costs, counters=counters),
-        message or trouble,
+        message or ask.trouble or trouble,
         dict(options.slo),
         opened.reference,
     )
@@ -176,10 +188,10 @@ def _open(component: Component, factory: Any, options: RunOptions, registry: Reg
     setting = _setting(factory, options, workload, built.requests, model, dtype)
     peer: Peer = factory(parsed, setting)
     try:
-        memory["loaded"] = peer.memory()
+        memory["loaded"] = memory_of(peer)
         costs = dict(model.load_seconds) if isinstance(model, Model) else {}
-        costs.update(peer.prepare())
-        memory["opened"] = peer.memory()
+        costs.update(numbers_of(peer, "prepare"))
+        memory["opened"] = memory_of(peer)
     except BaseException:
         peer.close()
         raise
@@ -240,7 +252,7 @@ def _setting(
 
 
 def _measure(
-    options: RunOptions, opened: _Opened, progress: PeerProgress | None
+    options: RunOptions, opened: _Opened, progress: PeerProgress | None, ask: Asking
 ) -> tuple[list[RunData], str | None]:
     """Warm-ups, then the repeats; an interruption keeps what there is, as an incomplete report."""
     peer, runs = opened.peer, []
@@ -250,7 +262,7 @@ def _measure(
             peer.reset_peak()
         shown = None if progress is None else partial(_tell, progress, max(number + 1, 0))
         service = Service(opened.built.requests, HostClock(), opened.workload.concurrency, shown)
-        before, message = dict(peer.counters()), None
+        before, message = ask.numbers("engine", peer, "counters"), None
         energy = EnergyMeter(nvml)
         energy.start()
         began = time.perf_counter()
@@ -260,19 +272,20 @@ def _measure(
             message = _trouble(service)
         except KeyboardInterrupt:
             message = "interrupted"
-        except Exception as error:
-            message = " ".join(f"the engine failed: {type(error).__name__}: {error}".split())
+        except (Exception, SystemExit) as error:
+            message = f"the engine failed: {told(error)}"
         wall = time.perf_counter() - began
         used = energy.stop()
         if number < 0 and message is None:
             opened.costs["warmup"] = opened.costs.get("warmup", 0.0) + wall
-            opened.memory["warm"] = peer.memory()
+            opened.memory["warm"] = ask.memory("engine", peer)
             continue
-        opened.memory["peak"] = peer.memory()
-        counters = {name: value - before.get(name, 0) for name, value in peer.counters().items()}
+        opened.memory["peak"] = ask.memory("engine", peer)
+        after = ask.numbers("engine", peer, "counters")
+        counters = {name: value - before.get(name, 0) for name, value in after.items()}
         model = opened.model
         runs.append(served_run(service, model.tokenizer, model.stop_tokens, counters, used, wall))
-        if message is not None:
+        if message := message or ask.trouble:
             return runs, message
     return runs, None
 
@@ -314,8 +327,7 @@ def _choices(component: Component, options: RunOptions, opened: _Opened) -> Choi
 
 
 def _conditions(options: RunOptions, opened: _Opened) -> Conditions:
-    told: Mapping[str, Any] = opened.peer.conditions()
-    backend = dict(told)
+    backend = conditions_of(opened.peer)
     model = opened.model
     limits = {name: value for name in LIMITS if (value := getattr(opened.setting, name)) is not None}
     device = str(backend.pop("device", options.device))

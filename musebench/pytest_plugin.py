@@ -85,7 +85,7 @@ class Musebench:
         )
         registry = Registry.installed()
         report = run(options, registry)
-        checks = [component.make({}) for component in registry.components("check")]
+        checks = list(registry.made("check").values())
         (judgement,) = judge([report], checks)
         if not judgement.valid:
             pytest.fail(judgement.line(), pytrace=False)

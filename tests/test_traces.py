@@ -166,7 +166,7 @@ def test_a_format_that_fails_takes_no_file_from_the_others(write):
 
     formats = {**builtin_formats(), "broken": broken}
     assert recognise(write(A), formats) == "azure"
-    with pytest.raises(InputError, match=r"tried: azure, broken \(failed: RuntimeError\), burstgpt"):
+    with pytest.raises(InputError, match=r"tried: azure, broken \(failed: RuntimeError: no luck\), burstgpt"):
         recognise(write("x"), formats)
 
 

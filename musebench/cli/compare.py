@@ -116,7 +116,7 @@ def command(
     sources = read_sources(paths)
     groups = make_groups(sources, base_path, by)
     bases, name = _bases(groups, baseline, base_path)
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     comparison = compare_groups(groups, bases, name, checks)
     kept = [set(keep(comparison, text)) for text in filters]
     chosen = [index for index in range(len(groups)) if all(index in one for one in kept)]

@@ -13,6 +13,7 @@ from musebench.cli.ends import end, prepare
 from musebench.cli.plugins import registry_of
 from musebench.core.errors import MusebenchError
 from musebench.plugin.component import Component
+from musebench.plugin.failing import naming
 
 
 class CommandGroup(click.Group):
@@ -35,6 +36,23 @@ class CommandGroup(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a plugin that fails meanwhile is named. How a plugin's own command exits is its
+        own business."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except (Exception, SystemExit) as error:
+            own = ctx.invoked_subcommand and not self._built_in(ctx, ctx.invoked_subcommand)
+            if own and isinstance(error, SystemExit | OSError):
+                raise
+            with naming():
+                raise
+
+    def _built_in(self, ctx: click.Context, name: str) -> bool:
+        return registry_of(ctx).get("command", name).built_in
 
     def main(
         self,

@@ -77,7 +77,7 @@ def command(
             order |= commit_order(folder)
         if found is None or not found.sources or _has_reports(folder):
             sources += read_sources([folder])
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     history = make_history(sources, what, order, checks)
     history = dataclasses.replace(history, warnings=tuple(skipped))
     click.echo(history.show(form))

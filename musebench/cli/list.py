@@ -33,9 +33,10 @@ COLUMNS = ("kind", "name", "option", "default", "what", "package", "version")
 def command(registry: Registry, kind: str | None, program: Path | None, form: str) -> None:
     """Show the components there are, their options and the packages they come from.
 
-    KIND is one of executor, pool, scheduler, backend, model, workload, trace, check, command and launcher;
-    without it all are shown. --set KIND.OPTION=VALUE sets an option where a command runs components. Names
-    that two packages claim, and components that cannot be loaded, come last, on standard error.
+    KIND is one of executor, pool, scheduler, router, backend, engine, model, workload, trace, check, command
+    and launcher; without it all are shown. --set KIND.OPTION=VALUE sets an option where a command runs
+    components. Names that two packages claim, and components that cannot be loaded, come last, on standard
+    error.
 
     \b
     Examples:

@@ -13,6 +13,7 @@ import click
 from musebench.cli.format import format_option
 from musebench.cli.plugins import pass_registry
 from musebench.core.errors import UsageError
+from musebench.plugin.failing import foreign, naming
 from musebench.plugin.registry import Registry, parse_settings
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def command(
     metrics = [metric(name) for name in (COLUMNS if columns is None else columns.split(","))]
     if sort is not None:
         metric(sort)
-    launcher = registry.get("launcher", on).make(parse_settings(sets).get("launcher", {}))
+    launching = registry.get("launcher", on)
+    launcher = launching.make(parse_settings(sets).get("launcher", {}))
     sets = tuple(text for text in sets if not text.lstrip().startswith("launcher."))
     axes = {axis: given[axis].split(",") for axis in LISTS if given[axis] is not None}
     matrix = make_matrix(workload, axes, repeat, _fixed(warmup, sets, given), registry)
@@ -115,10 +117,10 @@ def command(
         missing = len(missing_tasks(matrix, folder))
         if missing < len(matrix.tasks):
             click.echo(f"{len(matrix.tasks) - missing} of {len(matrix.tasks)} runs are there", err=True)
-        with _shown(progress, missing, timeout) as on_finished:
+        with _shown(progress, missing, timeout) as on_finished, naming(foreign([launching])):
             drive(matrix, folder, launcher, held, timeout, on_finished)
         found = results(matrix, folder)
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     click.echo(_table(found, metrics, sort, checks, form))
     click.echo(f"reports: {folder.path}", err=True)
     context.exit(_exit_code(found, checks))

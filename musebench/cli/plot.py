@@ -82,7 +82,7 @@ def command(
             raise UsageError(f"there is no picture format {form!r}; {nearest(form, FORMATS)}")
     if not formats:
         raise UsageError(f"--format names no format; {' and '.join(FORMATS)} are there")
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     shown = entries([read(path) for path in reports], labels_of(reports), checks)
     settings = Settings(run - 1)
     for kind in chosen:

@@ -43,6 +43,6 @@ def command(registry: Registry, journal: Path, out: Path | None, form: str) -> N
     report = recover(journal)
     files.write(report, path)
     journal.unlink(missing_ok=True)
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     click.echo(tables.show(report, form, checks))
     click.echo(f"report: {path}", err=True)

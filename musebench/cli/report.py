@@ -47,7 +47,7 @@ def command(
     from musebench.report.files import read
     from musebench.report.tables import show
 
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     if html is None:
         if baseline is not None:
             raise UsageError("--baseline is for --html FILE; `musebench compare` prints a comparison")

@@ -216,7 +216,7 @@ def command(
     if engine != BUILT_IN:
         registry.get("engine", engine)
         refuse_step_options(context, engine)
-    checks = [component.make({}) for component in registry.components("check")]
+    checks = list(registry.made("check").values())
     profile = Profile(*(() if profile_steps is None else (profile_steps,))) if profiled else None
 
     def finish(report: Report, path: Path) -> int:

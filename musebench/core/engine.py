@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from musebench.core.admission import Admission, entering
+from musebench.core.answers import wrong
 from musebench.core.clock import sleep_to
 from musebench.core.errors import PoolFull, StepFailed
 from musebench.core.flight import Flight
@@ -260,6 +261,8 @@ class Engine:
     def _plan(self, offered: int) -> StepPlan:
         """The scheduler's plan, with the first `offered` of those who wait; held against what it may plan."""
         plan = self.scheduler.plan(Offered(self.waiting, offered), self.running, self.limits, self.pool)
+        if not isinstance(plan, StepPlan):
+            raise wrong(plan, "a StepPlan", self.scheduler, "plan")
         if not plan.empty:
             plan = plan.slots_from(self.running.slots_of)
             try:
@@ -340,16 +343,23 @@ class Engine:
         for sequence in flight.first_tokens():
             if sequence.first_token_seconds is None:
                 sequence.first_token_seconds = now
-        for sequence, stopped in ended:
-            if stopped:  # seen while the next step was in flight
-                for later_flight in self._flights:
-                    later_flight.drop(sequence.slot)
-            sequence.last_token_seconds = now
-            self._finish(sequence, FinishReason.STOP if stopped else FinishReason.LENGTH, now=now)
-        host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
-        self.recorder.steps.add(
-            flight.start - self._origin, now, flight.device_seconds, host, flight.programs, flight.counts()
-        )
+        try:
+            for sequence, stopped in ended:
+                if stopped:  # seen while the next step was in flight
+                    for later_flight in self._flights:
+                        later_flight.drop(sequence.slot)
+                sequence.last_token_seconds = now
+                self._finish(sequence, FinishReason.STOP if stopped else FinishReason.LENGTH, now=now)
+        finally:  # its tokens have landed, whatever an end raises: they name this row
+            host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
+            self.recorder.steps.add(
+                flight.start - self._origin,
+                now,
+                flight.device_seconds,
+                host,
+                flight.programs,
+                flight.counts(),
+            )
         if self.on_step is not None and not past:
             self.on_step(self)
 

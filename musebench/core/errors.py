@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from musebench.core.blame import told
+
 
 class MusebenchError(Exception):
     """A mistake of the user, or a limit that the user can move."""
@@ -23,6 +25,13 @@ class InputError(MusebenchError):
 
 class UnsupportedError(MusebenchError):
     """Something this machine, model or build does not have; names what to use instead."""
+
+
+class PluginError(MusebenchError):
+    """A plugin raised something, or answered with what it may not; names its package. Its own exception is
+    chained."""
+
+    names_plugin = True
 
 
 class PoolFull(Exception):
@@ -92,7 +101,7 @@ class StepFailed(Exception):
         reserving: bool = False,
     ) -> None:
         what = running or f"sessions {sessions}"
-        super().__init__(f"step {step} ({what}) failed: {type(cause).__name__}: {cause}")
+        super().__init__(f"step {step} ({what}) failed: {told(cause)}")
         self.step = step
         self.sessions = sessions
         self.cause = cause

@@ -98,9 +98,9 @@ class Fleet:
 
     def _route(self, request: Request) -> None:
         place = self.router.route(request, self._views)
-        if not 0 <= place < len(self.engines):
+        if not isinstance(place, int) or not 0 <= place < len(self.engines):
             raise RuntimeError(
-                f"router {self.router.name!r} sends request {request.id!r} to replica {place}; there are "
+                f"router {self.router.name!r} sends request {request.id!r} to replica {place!r}; there are "
                 f"0 to {len(self.engines) - 1}"
             )
         self.engines[place].submit(request)

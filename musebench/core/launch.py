@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 from dataclasses import replace
@@ -75,9 +76,10 @@ class Launcher:
             StepFailed: something raised; the launch is undone.
         """
         pool = self._pool
-        flight.rows, flight.in_use, flight.generation = pool.rows + 1, pool.in_use, pool.generation
-        self._note_growths()
         try:
+            flight.rows, flight.in_use = operator.index(pool.rows) + 1, operator.index(pool.in_use)
+            flight.generation = operator.index(pool.generation)
+            self._note_growths()
             self._execute(flight, cells)
             self._admission.line_up(flight, now)
         except Exception as error:

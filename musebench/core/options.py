@@ -68,8 +68,19 @@ class OptionInfo:
 
 
 def describe(options: type) -> list[OptionInfo]:
-    """The options of a dataclass, in order."""
+    """The options of a dataclass, in order.
+
+    Raises:
+        UsageError: one has no default that can be shown and typed.
+    """
     hints = typing.get_type_hints(options)
+    for entry in dataclasses.fields(options):
+        if not _plain(entry.default):
+            shown = "no default" if entry.default is dataclasses.MISSING else f"the default {entry.default!r}"
+            raise UsageError(
+                f"option {entry.name!r} has {shown}; a finite number, text, true or false, none, or a tuple "
+                "of these is wanted"
+            )
     return [
         OptionInfo(
             entry.name, _type_name(hints[entry.name]), entry.default,
@@ -77,6 +88,15 @@ def describe(options: type) -> list[OptionInfo]:
         )
         for entry in dataclasses.fields(options)
     ]  # fmt: skip
+
+
+def _plain(value: Any) -> bool:
+    """Whether it is what JSON and a command line can hold."""
+    if isinstance(value, tuple):
+        return all(_plain(part) for part in value)
+    return (
+        value is None or isinstance(value, str) or (isinstance(value, int | float) and math.isfinite(value))
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

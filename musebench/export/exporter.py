@@ -65,9 +65,9 @@ def export(
 
 
 def _open(options: ExportOptions, registry: Registry) -> Model:
-    kinds = {component.name: component for component in registry.components("model")}
-    source = resolve(options.model, {name: kind.make({}) for name, kind in kinds.items()})
-    name = next(name for name, kind in kinds.items() if isinstance(source, kind.load()))
+    sources = registry.made("model")
+    source = resolve(options.model, sources)
+    name = next(name for name, one in sources.items() if one is source)
     if set(options.settings) - {"model"}:
         other = min(set(options.settings) - {"model"})
         raise UsageError(f"--set {other}.…: an export has options of the model alone: --set model.NAME=VALUE")
@@ -76,7 +76,7 @@ def _open(options: ExportOptions, registry: Registry) -> Model:
 
     open_device(options.device)
     made: Model = (
-        kinds[name]
+        registry.get("model", name)
         .make(options.settings.get("model", {}))
         .open(options.model, dtype, options.device, options.seed)
     )

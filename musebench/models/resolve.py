@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from musebench.core.blame import told
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
 from musebench.models.source import ModelSource
@@ -17,13 +18,20 @@ def resolve(text: str, sources: Mapping[str, ModelSource]) -> ModelSource:
     """
     if not text.strip():
         raise UsageError("--model is empty; name one, such as bundled")
+    failed = []
     for name in sorted(sources):
-        if sources[name].claims(text):
-            return sources[name]
+        try:
+            if sources[name].claims(text):
+                return sources[name]
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a plugin's: it takes no model from the others
+            failed.append(f"; {name} failed: {told(error)}")
     from musebench.models.shapes import shapes
 
     forms = ["bundled", *(f"random:{name}" for name in shapes())]
     raise UsageError(
         f"--model {text!r} is neither bundled, a folder, a hub id (org/name), a .gguf file, a .pt2 program "
-        f"nor random:SHAPE; {nearest(text, forms)}"
+        f"nor random:SHAPE; {nearest(text, forms)}{''.join(failed)}"
     )

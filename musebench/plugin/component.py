@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from musebench.core.errors import UnsupportedError, UsageError
+from musebench.core import blame
+from musebench.core.errors import MusebenchError, OutOfMemory, PluginError, UnsupportedError, UsageError
 from musebench.core.options import NoOptions, OptionInfo, describe, parse
+
+BUILT_IN = "musebench"
+"""The package of the components that are always there."""
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
@@ -51,6 +56,9 @@ class Component:
                     f"{self.where}: {what} is {value!r}; {wanted} or 'package.module:name' is wanted"
                 )
 
+        if not isinstance(self.summary, str):
+            raise UsageError(f"{self.where}: summary is {self.summary!r}; text is wanted")
+
     @property
     def where(self) -> str:
         """How messages name it: "pool 'geometric'"."""
@@ -60,6 +68,11 @@ class Component:
     def origin(self) -> str:
         """Package and version: "musebench 0.1.0"."""
         return f"{self.package} {self.version}".strip()
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is one of musebench's own."""
+        return self.package == BUILT_IN
 
     def load(self) -> Any:
         """The factory itself, imported if it was named by text.
@@ -77,12 +90,22 @@ class Component:
         return options
 
     def describe(self) -> list[OptionInfo]:
-        """Its options, in order; raises as `load`."""
-        return describe(self.options_type())
+        """Its options, in order; raises as `load`.
+
+        Raises:
+            UsageError: one has no default that can be shown and typed.
+        """
+        options = self.options_type()
+        with self._named():
+            try:
+                return describe(options)
+            except UsageError as error:
+                raise UsageError(f"{self.where} of {self.origin}: {error}") from error
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Its options as their dataclass, from text or plain values; raises as `make`."""
-        return parse(self.options_type(), values, self.where)
+        with self._named():
+            return parse(self.options_type(), values, self.where)
 
     def make(self, values: Mapping[str, Any], *arguments: Any) -> Any:
         """Parse `values` into the component's options and return `factory(options, *arguments)`.
@@ -90,27 +113,40 @@ class Component:
         Raises:
             UsageError: an unknown option, or a value that is not one.
             UnsupportedError: something that the component imports is not installed.
+            PluginError: it is a plugin's and raised something else.
         """
         options = self.parse(values)
         factory = self.load()
-        try:
-            return factory(options, *arguments)
-        except ModuleNotFoundError as error:
-            raise self._not_importable(error) from error
+        with self._named():
+            try:
+                return factory(options, *arguments)
+            except ModuleNotFoundError as error:
+                raise self._not_importable(error) from error
 
     def _resolve(self, target: Any) -> Any:
         if not isinstance(target, str):
             return target
         module, _, path = target.partition(":")
         try:
-            found: Any = importlib.import_module(module)
-            for attribute in path.split("."):
-                found = getattr(found, attribute)
+            with self._named((ImportError, AttributeError)):
+                found: Any = importlib.import_module(module)
+                for attribute in path.split("."):
+                    found = getattr(found, attribute)
         except ImportError as error:
             raise self._not_importable(error) from error
         except AttributeError as error:
             raise UnsupportedError(f"{self.where} of {self.origin} names {target}: {error}") from error
         return found
+
+    @contextmanager
+    def _named(self, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """What a plugin's code raises in here names its package, except `but` and what memory refuses."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if self.built_in or isinstance(error, (MusebenchError, OutOfMemory, MemoryError, *but)):
+                raise
+            raise PluginError(f"{self.where} of {self.origin} failed: {blame.told(error)}") from error
 
     def _not_importable(self, error: ImportError) -> UnsupportedError:
         who = f"{self.where} of {self.origin}"

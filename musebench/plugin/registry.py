@@ -6,15 +6,17 @@ A package that cannot be used is left out and becomes a `Problem`; everything el
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import pluggy
 
 import musebench
-from musebench.core.errors import UsageError
+from musebench.core import blame
+from musebench.core.errors import MusebenchError, UsageError
 from musebench.core.options import NoOptions, nearest
 from musebench.plugin import builtin, discovery, hookspecs
 from musebench.plugin.component import Component
@@ -24,6 +26,11 @@ TESTING_VARIABLE = "MUSEBENCH_TESTING"
 TESTING_PLUGIN = "musebench.testing.faults"
 UNSETTABLE_KINDS = ("command",)
 """Kinds whose components take no `--set`."""
+
+
+def strict() -> bool:
+    """Whether the first failure of a plugin is to raise, with its traceback."""
+    return os.environ.get(STRICT_VARIABLE, "") not in ("", "0")
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,7 @@ class Registry:
         Strict when the environment sets `MUSEBENCH_STRICT_PLUGINS` to anything but 0; with planted faults
         (musebench.testing) when it sets `MUSEBENCH_TESTING` so.
         """
-        strict = os.environ.get(STRICT_VARIABLE, "") not in ("", "0")
-        registry = cls(strict=strict, on_problem=on_problem)
+        registry = cls(strict=strict(), on_problem=on_problem)
         registry.add(builtin, "musebench", musebench.__version__)
         if os.environ.get(TESTING_VARIABLE, "") not in ("", "0"):
             # By name: the planted faults are above this layer, and no part of a normal run.
@@ -92,6 +98,8 @@ class Registry:
             self._leave_out(package, version, "is left out", error)
         else:
             self._packages.append((plugin, package, version))
+            if plugin is not builtin:
+                blame.own(blame.module_of(plugin), f"{package} {version}")
             self._by_kind.clear()
 
     def _load(self, found: discovery.Found) -> None:
@@ -131,6 +139,23 @@ class Registry:
             raise UsageError(_conflict(found))
         return found[0]
 
+    def made(self, kind: str, usual: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """One of each of a kind, by name, made with the option values `usual`; one of a plugin package that
+        cannot be made is left out.
+
+        Raises:
+            UsageError: no such kind.
+        """
+        made = {}
+        for component in self.components(kind):
+            try:
+                made[component.name] = component.make(usual)
+            except MusebenchError as error:
+                if component.built_in:
+                    raise
+                self._leave_out(component.package, component.version, f"adds no {component.where}", error)
+        return made
+
     def _of_kind(self, kind: str) -> dict[str, list[Component]]:
         if kind not in hookspecs.KINDS:
             raise UsageError(f"there is no kind of component {kind!r}; {nearest(kind, hookspecs.KINDS)}")
@@ -153,6 +178,8 @@ class Registry:
             summary: str = "",
         ) -> None:
             component = Component(kind, name, factory, options, summary, package, version)
+            if not component.built_in and isinstance(factory, str):
+                blame.own(factory.partition(":")[0], component.origin)
             if name in made:
                 raise UsageError(f"{component.where} is registered twice by {package}")
             made[name] = component
@@ -180,7 +207,7 @@ class Registry:
                     raise UsageError(f"its {caller.name} takes no argument named 'register'")
 
     def _leave_out(self, package: str, version: str, what: str, error: BaseException) -> None:
-        text = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, MusebenchError) else f"{type(error).__name__}: {error}"
         problem = Problem(package, version, what, text)
         if self._strict:
             raise PluginFailed(problem.line) from error

@@ -14,6 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from musebench.core.answers import wrong
+from musebench.core.blame import told
 from musebench.report import metrics
 from musebench.report.column import Column, bounds_of, column_of, total_of
 from musebench.report.replicas import parts
@@ -75,11 +77,26 @@ class Judgement:
         return "VALID" if self.valid else f"INVALID: {'; '.join(self.reasons)}"
 
 
+def ask(check: Check, reports: Sequence[Report]) -> list[Verdict]:
+    """Its verdicts; where it fails, or answers with something else, one against each report: what could not
+    be judged is not believed."""
+    try:
+        made = check.check(reports)
+        if not isinstance(made, list) or not all(isinstance(one, Verdict) for one in made):
+            raise wrong(made, "a list of verdicts", check, "check")
+        return made
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
+        name, reason = type(check).__name__, f"it could not judge: {told(error)}"
+        return [Verdict(report.id, name, False, reason, what=name) for report in reports]
+
+
 def judge(reports: Sequence[Report], checks: Iterable[Check] = ()) -> list[Judgement]:
     """One judgement a report: `CHECKS`, then `checks`."""
     reasons = [[reason for check in CHECKS.values() for reason in check(report)] for report in reports]
     for check in checks:
-        for verdict in check.check(reports):
+        for verdict in ask(check, reports):
             for report, found in zip(reports, reasons, strict=True):
                 struck = not verdict.valid and verdict.strikes and not verdict.restates
                 if struck and verdict.report == report.id:
@@ -100,7 +117,7 @@ def verdicts_of(reports: Sequence[Report], checks: Iterable[Check]) -> list[Verd
         for reason in check(report)
     ]
     for check in given:
-        made += check.check(reports)
+        made += ask(check, reports)
     order = {report.id: place for place, report in enumerate(reports)}
     return sorted(made, key=lambda verdict: order.get(verdict.report, len(order)))
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
+from musebench.core.answers import answered, check_limits, check_pool, memory_of, numbers_of
 from musebench.core.audit import Audit
 from musebench.core.errors import UsageError
+from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits
 from musebench.core.protocols import MemorySnapshot, Pool, PoolBounds, Storage
 from musebench.models.source import Model, ModelSource
 from musebench.plugin.component import Component
+from musebench.plugin.failing import foreign
 from musebench.plugin.registry import Registry
 from musebench.report.bound import memory_bound
 from musebench.report.schema import Choice, Choices
@@ -56,7 +59,7 @@ class _Chosen:
         backend.open(bounds)
         executor = self.executor.load()(self.parsed["executor"], backend, limits)
         pool = self.make_pool(bounds, backend.storage())
-        executor.prepare()
+        numbers_of(executor, "prepare")
         return Stack(backend, pool, executor)
 
     def make_pool(self, bounds: PoolBounds, storage: Storage) -> Pool:
@@ -64,6 +67,7 @@ class _Chosen:
         if self.simulated:  # nobody reads a simulated cell: a policy may have a form that only counts them
             kind = getattr(kind, "Counted", kind)
         made: Pool = kind(self.parsed["pool"], bounds, storage)
+        check_pool(made)
         return made
 
 
@@ -90,7 +94,7 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     reference = None if options.reference is None else reference_tokens(model, requests)
 
     backend = chosen.backend.load()(chosen.parsed["backend"], device, model)
-    snapshots["loaded"] = backend.memory()
+    snapshots["loaded"] = memory_of(backend)
     if chosen.simulated:
         backend.expect(limits)
     backend.open(bounds, record_margins=options.margins)
@@ -102,14 +106,15 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     executor = launcher if audit is None else audit.executor(launcher)
     pool = chosen.make_pool(bounds, backend.storage())
     others = tuple(chosen.open(options, model, limits, bounds) for _ in range(options.replicas - 1))
+    check_limits(executor.limits, launcher)
     limits = plan_limits(limits, executor)
     costs = {**model.load_seconds}
-    costs.update(executor.prepare())
+    costs.update(numbers_of(executor, "prepare"))
     if require_model := getattr(backend, "require_model", None):
         require_model()
     if not chosen.simulated:  # no host clock leaks into a simulated run's report
         costs["ready"] = time.perf_counter() - started
-    snapshots["opened"] = backend.memory()
+    snapshots["opened"] = memory_of(backend)
     bound = memory_bound(
         model.facts,
         limits,
@@ -127,18 +132,33 @@ def assemble(options: RunOptions, registry: Registry) -> Parts:
     )  # fmt: skip
 
 
-def _choose(options: RunOptions, registry: Registry) -> _Chosen:
-    """The components by name; what they and the device refuse at once."""
-    device = options.device
-    components = (
-        registry.get("backend", device.partition(":")[0]),
+def components_of(options: RunOptions, registry: Registry) -> list[Component]:
+    """The backend, executor, pool and scheduler by name, and the router where there are replicas.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    made = [
+        registry.get("backend", options.device.partition(":")[0]),
         registry.get("executor", options.executor),
         registry.get("pool", options.pool),
         registry.get("scheduler", options.scheduler),
-    )
-    router = registry.get("router", options.router or ROUTER) if options.replicas > 1 else None
-    parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in (*components, router) if one}
-    chosen = _Chosen(*components, router, parsed)
+    ]
+    return made if options.replicas < 2 else [*made, registry.get("router", options.router or ROUTER)]
+
+
+def taking_part(options: RunOptions, registry: Registry) -> tuple[str, ...]:
+    """Those of plugin packages, as `musebench.plugin.failing.naming` takes them."""
+    return foreign(components_of(options, registry))
+
+
+def _choose(options: RunOptions, registry: Registry) -> _Chosen:
+    """The components by name; what they and the device refuse at once."""
+    device = options.device
+    components = components_of(options, registry)
+    parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in components}
+    kinds: dict[str, Any] = {one.kind: one for one in components}
+    chosen = _Chosen(parsed=parsed, **{"router": None, **kinds})
     natural("--warmup", options.warmup, 0)
     natural("--repeat", options.repeat, 1)
     if options.stepwise and not chosen.simulated:
@@ -152,8 +172,10 @@ def _choose(options: RunOptions, registry: Registry) -> _Chosen:
 def _open_model(options: RunOptions, source: ModelSource, simulated: bool) -> Model:
     dtype = options.dtype or ("float32" if options.device.partition(":")[0] == "cpu" else "bfloat16")
     if simulated:
-        return Model(source.facts(options.model, dtype), source=options.model)
-    return source.open(options.model, dtype, options.device, options.seed)
+        facts = answered(source.facts(options.model, dtype), ModelFacts, source, "facts")
+        return Model(facts, source=options.model)
+    opened = source.open(options.model, dtype, options.device, options.seed)
+    return answered(opened, Model, source, "open")
 
 
 def _build(
@@ -184,11 +206,11 @@ def model_source(options: RunOptions, registry: Registry) -> ModelSource:
     """
     from musebench.models.resolve import resolve
 
-    kinds = {c.name: c for c in registry.components("model")}
-    source = resolve(options.model, {name: kind.make({}) for name, kind in kinds.items()})
-    name = next(name for name, kind in kinds.items() if isinstance(source, kind.load()))
+    sources = registry.made("model")
+    source = resolve(options.model, sources)
+    name = next(name for name, one in sources.items() if one is source)
     given = options.settings.get("model", {})
-    made: ModelSource = kinds[name].make(given) if given else source
+    made: ModelSource = registry.get("model", name).make(given) if given else source
     return made
 
 

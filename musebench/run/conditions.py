@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
+from musebench.core.answers import wrong
 from musebench.measure import host
 from musebench.measure.ceilings import stored_ceilings
+from musebench.report.codec import encode
 from musebench.report.schema import Conditions, ModelInfo, WorkloadInfo
 from musebench.run.options import RunOptions
 from musebench.run.parts import Parts
@@ -26,9 +29,23 @@ def machine_conditions() -> dict[str, Any]:
     }
 
 
+def conditions_of(who: Any) -> dict[str, Any]:
+    """What a backend or an engine says that its numbers depend on.
+
+    Raises:
+        PluginError: something else than JSON values by name.
+    """
+    made = who.conditions()
+    try:
+        json.dumps(encode(dict(made)), allow_nan=False)
+    except (TypeError, ValueError):
+        raise wrong(made, "a mapping of names to JSON values", who, "conditions") from None
+    return dict(made)
+
+
 def conditions(options: RunOptions, parts: Parts) -> Conditions:
     """Of the device and the machine, as they are now; a growing pool changes none of them."""
-    backend = dict(parts.backend.conditions())
+    backend = conditions_of(parts.backend)
     device = str(backend.pop("device", options.device))
     return Conditions(
         device=device,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from musebench.core.answers import Asking
 from musebench.core.errors import UsageError
 from musebench.keeping import Keeper, Kept
+from musebench.plugin.failing import naming
 from musebench.plugin.registry import Registry
 from musebench.report.schema import ComputedMemory, Costs, Memory, Report, new_report
-from musebench.run.assembly import assemble
+from musebench.run.assembly import assemble, taking_part
 from musebench.run.conditions import conditions
 from musebench.run.fleet import FleetRepeat
 from musebench.run.options import RunOptions
@@ -42,6 +43,18 @@ def run(
     Raises:
         MusebenchError: a choice, a workload or a model that cannot be used, in one line.
     """
+    with naming(taking_part(options, registry)):
+        return _run(options, registry, progress, keeper, profile, prepare)
+
+
+def _run(
+    options: RunOptions,
+    registry: Registry,
+    progress: Progress | None,
+    keeper: Keeper | None,
+    profile: Profile | None,
+    prepare: Prepare | None,
+) -> Report:
     options.check()
     if options.step_timeout is not None and keeper is None:
         raise UsageError(f"--step-timeout is {options.step_timeout}; it needs a keeper")
@@ -61,20 +74,22 @@ def run(
             runs, message = measure(options, registry, parts, None, None, FleetRepeat)
         else:
             runs, message = measure(options, registry, parts, progress, kept)
-        sizes: Mapping[str, int] = getattr(parts.executor, "sizes", dict)()
-        costs = Costs(seconds=parts.costs, counters={**parts.executor.counters(), **sizes})
+        ask = Asking()
+        counters = ask.numbers("executor", parts.executor, "counters")
+        sizes = ask.numbers("executor", parts.executor, "sizes", optional=True)
+        costs = Costs(seconds=parts.costs, counters={**counters, **sizes})
         computed = ComputedMemory(
             weights=parts.model.facts.weight_bytes,
-            rows=max(stack.backend.storage().bytes for stack in parts.stacks),
+            rows=ask("storage", lambda: max(stack.backend.storage().bytes for stack in parts.stacks), None),
             workspace=getattr(parts.backend, "workspace_bytes", None),
             graphs=getattr(parts.backend, "graph_pool_bytes", 0),
         )
-        ran_under = conditions(options, parts)
+        ran_under = ask("backend", lambda: conditions(options, parts), stub.conditions)
         if profile is not None and message is None:
             record_profile(options, registry, parts, profile)
     finally:
         trouble = parts.close()
-    parts.snapshots["closed"] = parts.backend.memory()
+    parts.snapshots["closed"] = ask.memory("backend", parts.backend)
     reasons = dict(getattr(parts.backend, "memory_reasons", {}) or {})
     made = new_report(
         ran_under,
@@ -82,7 +97,7 @@ def run(
         runs,
         Memory(computed, parts.snapshots, reasons, parts.bound),
         costs,
-        message or trouble,
+        message or ask.trouble or trouble,
         dict(options.slo),
         parts.reference,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from musebench.core.answers import numbers_of
 from musebench.core.engine import Engine
 from musebench.core.fleet import Fleet
 from musebench.core.shrink import Shrink
@@ -31,7 +32,7 @@ class FleetRepeat(Repeat):
             for stack, shrink in zip(parts.replicas, self._shrinks[1:], strict=True)
         ]
         self._before = [
-            (stack.backend.storage().rows, dict(stack.executor.counters())) for stack in parts.stacks
+            (stack.backend.storage().rows, numbers_of(stack.executor, "counters")) for stack in parts.stacks
         ]
         router = registry.get("router", options.router or ROUTER).make(options.settings.get("router", {}))
         self.fleet = Fleet([self.engine, *engines], router)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from musebench.core.audit import Audit
+from musebench.core.blame import told
 from musebench.core.plan import Limits
 from musebench.core.protocols import Backend, Executor, MemorySnapshot, Pool, PoolBounds
 from musebench.models.source import Model
@@ -62,6 +63,6 @@ class Parts:
         ):
             try:
                 close()
-            except Exception as error:  # a device that is broken says so at every call
-                trouble = trouble or f"the {what} could not be closed: {type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:  # a device that is broken says so at every call
+                trouble = trouble or f"the {what} could not be closed: {told(error)}"
         return trouble

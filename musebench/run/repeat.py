@@ -9,17 +9,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
+from musebench.core.answers import Asking, numbers_of
+from musebench.core.blame import told
 from musebench.core.clock import VirtualClock
 from musebench.core.engine import Engine
 from musebench.core.interrupt import RunInterrupted, between_steps
 from musebench.core.packing import pack
+from musebench.core.protocols import MemorySnapshot
 from musebench.core.shrink import Shrink
 from musebench.keeping import Kept, after_each, counters_since, trouble_of
 from musebench.measure.energy import EnergyMeter
+from musebench.plugin.failing import suspected
 from musebench.plugin.registry import Registry
 from musebench.report.columns import RunData
 from musebench.report.journal import JournalHead
 from musebench.report.recorded import NOT_MEASURED, EndedSince, before_the_run, run_data
+from musebench.run.assembly import taking_part
 from musebench.run.options import RunOptions
 from musebench.run.parts import Parts, Stack
 
@@ -44,7 +49,9 @@ class Repeat:
         self._shrink = Shrink() if options.on_oom == "shrink" else None
         self.engine = make_engine(options, registry, parts, parts.stacks[0], self._shrink)
         self._start_rows = parts.backend.storage().rows
-        self._counters_before = dict(parts.executor.counters())
+        self.ask = Asking()
+        self._taking_part = taking_part(options, registry)
+        self._counters_before = numbers_of(parts.executor, "counters")
         self._audited_before = {} if parts.audit is None else parts.audit.counts()
         self._energy = NOT_MEASURED
         self._wall_seconds: float | None = None
@@ -64,14 +71,14 @@ class Repeat:
             if self.engine.interrupted and not isinstance(error, RunInterrupted):
                 raise  # the second one, in the middle of a step: only the journal is whole
             message = "interrupted"
-        except Exception as error:
-            message = f"step {len(self.engine.recorder.steps)}: {type(error).__name__}: {error}"
+        except (Exception, SystemExit) as error:
+            message = f"step {len(self.engine.recorder.steps)}: {told(error)}"
         wall = time.perf_counter() - wall_began
         # No host time in a report of virtual time: it would not be the same twice.
         self._wall_seconds = None if isinstance(parts.backend.clock, VirtualClock) else wall
         self._energy = meter.stop()
         self.seconds = self._now() - began
-        return message
+        return message if message in (None, "interrupted") else suspected(message, self._taking_part)
 
     def _now(self) -> float:
         return self._parts.backend.clock.now()
@@ -87,7 +94,7 @@ class Repeat:
 
     def counters(self) -> dict[str, int | float]:
         """The executor's, over this serving."""
-        return counters_since(self._parts.executor, self._counters_before)
+        return self.ask("executor", lambda: counters_since(self._parts.executor, self._counters_before), {})
 
     def ended(self, number: int) -> EndedSince:
         """What it adds from here on, for a journal in which it is run `number`."""
@@ -132,7 +139,7 @@ def measure(
         warmup.engine.on_step = _telling(progress, 0)
         message = warmup.serve(nullcontext())
         if message is not None:
-            parts.snapshots["peak"] = parts.backend.memory()
+            parts.snapshots["peak"] = _peak(warmup, parts)
             return [warmup.data()], message
         parts.costs["warmup"] = parts.costs.get("warmup", 0.0) + warmup.seconds
         parts.snapshots["warm"] = parts.backend.memory()
@@ -142,11 +149,17 @@ def measure(
     for number in range(1, options.repeat + 1):
         repeat = kind(options, registry, parts)
         message = _serve_kept(repeat, number, runs, parts, _telling(progress, number), kept)
-        parts.snapshots["peak"] = parts.backend.memory()
-        runs.append(repeat.data())
-        if message is not None:
+        parts.snapshots["peak"] = _peak(repeat, parts)
+        data = repeat.ask("run", repeat.data, None)
+        if data is not None:
+            runs.append(data)
+        if message := message or repeat.ask.trouble:
             return runs, message
     return runs, None
+
+
+def _peak(repeat: Repeat, parts: Parts) -> MemorySnapshot:
+    return repeat.ask.memory("backend", parts.backend)
 
 
 def _serve_kept(

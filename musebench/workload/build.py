@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, replace
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from musebench.core.answers import answered
+from musebench.core.blame import told
 from musebench.core.errors import InputError, MusebenchError, UsageError
 from musebench.core.options import nearest
 from musebench.core.request import Prefix, Request, Sampling
@@ -43,8 +46,16 @@ def build(spec: WorkloadSpec, context: Context, folder: Path, label: str) -> Bui
         made = _BUILDERS[spec.kind](spec, context, folder)
     except MusebenchError as error:
         raise type(error)(f"{label}: {error}" if label else str(error)) from error
+    _require_own_ids(made.requests, label)
     # stable: requests of one time keep the file's order
     return Built(sorted(made.requests, key=lambda request: request.arrival_seconds), made.notes)
+
+
+def _require_own_ids(requests: list[Request], label: str) -> None:
+    """No two may have one id; what a plugin made them of may not know that."""
+    if len({request.id for request in requests}) < len(requests):
+        twice = next(name for name, count in Counter(one.id for one in requests).items() if count > 1)
+        raise InputError(f"{label}{': ' if label else ''}two requests have the id {twice!r}")
 
 
 def _from_prompts(spec: WorkloadSpec, context: Context, folder: Path) -> Built:
@@ -206,12 +217,14 @@ def _from_generator(spec: WorkloadSpec, context: Context, folder: Path) -> Built
     name = spec.generator.name
     if name not in known:
         raise UsageError(f"there is no generator {name!r}; {nearest(name, known)}")
+    generator = None
     try:
-        made = list(known[name](spec.generator.options).requests(context))
+        generator = known[name](spec.generator.options)
+        made = [answered(one, Request, generator, "requests") for one in generator.requests(context)]
     except MusebenchError:
         raise
-    except Exception as error:  # a plugin's fault is named, not shown as ours
-        raise InputError(f"generator {name!r} failed: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a plugin's fault is named, not shown as ours
+        raise InputError(f"generator {name!r} failed: {told(error, generator)}") from error
     if not made:
         raise InputError(f"generator {name!r} made no request")
     return Built(made)

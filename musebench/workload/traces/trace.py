@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from musebench.core.errors import InputError, UsageError
+from musebench.core.blame import told
+from musebench.core.errors import InputError, MusebenchError, UsageError
 from musebench.core.options import nearest, parse
 from musebench.workload.traces.azure import AzureReader
 from musebench.workload.traces.burstgpt import BurstGptReader
@@ -95,9 +96,16 @@ def read_trace(
     elif format not in known:
         raise UsageError(f"there is no trace format {format!r}; {nearest(format, known)}")
     reader = known[format](options or {})
-    rows = _sorted(reader, path) if sort else _in_order(reader.read(path), path)
-    taken = list(_cut(rows, most_rows, duration_seconds))
-    left_out = dict(getattr(reader, "left_out", {}))
+    try:
+        rows = _sorted(reader, path) if sort else _in_order(reader.read(path), path)
+        taken = list(_cut(rows, most_rows, duration_seconds))
+        left_out = dict(getattr(reader, "left_out", {}))
+    except MusebenchError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(reader, Reader):
+            raise
+        raise InputError(f"{path}: trace format {format!r} failed: {told(error, reader)}") from error
     if not taken:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
         why = f"all rows were left out: {reasons}" if reasons else "there are no rows after the header"
@@ -130,8 +138,8 @@ def recognise(path: Path, formats: Mapping[str, Factory], options: Mapping[str, 
         try:
             reader = _for_recognising(formats[name], options or {})
             recognised = reader is not None and reader.recognises(head, path.name)
-        except Exception as error:  # a plugin's reader that fails takes no file away from the others
-            tried.append(f"{name} (failed: {type(error).__name__})")
+        except (Exception, SystemExit) as error:  # a plugin's that fails takes no file from the others
+            tried.append(f"{name} (failed: {told(error)})")
             continue
         tried.append(name)
         if recognised:
