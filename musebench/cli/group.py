@@ -11,6 +11,7 @@ import click
 from musebench import __version__
 from musebench.cli.ends import end, prepare
 from musebench.cli.plugins import registry_of
+from musebench.core.blame import place_of
 from musebench.core.errors import MusebenchError
 from musebench.plugin.component import Component
 from musebench.plugin.failing import naming
@@ -42,17 +43,14 @@ class CommandGroup(click.Group):
         own business."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
+        except (MusebenchError, click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except (Exception, SystemExit) as error:
-            own = ctx.invoked_subcommand and not self._built_in(ctx, ctx.invoked_subcommand)
-            if own and isinstance(error, SystemExit | OSError):
+            own_way = isinstance(error, SystemExit | OSError) and place_of(error) is not None
+            if own_way and not registry_of(ctx).get("command", str(ctx.invoked_subcommand)).built_in:
                 raise
             with naming():
                 raise
-
-    def _built_in(self, ctx: click.Context, name: str) -> bool:
-        return registry_of(ctx).get("command", name).built_in
 
     def main(
         self,

@@ -351,15 +351,9 @@ class Engine:
                 sequence.last_token_seconds = now
                 self._finish(sequence, FinishReason.STOP if stopped else FinishReason.LENGTH, now=now)
         finally:  # its tokens have landed, whatever an end raises: they name this row
+            start, seconds = flight.start - self._origin, flight.device_seconds
             host = (flight.launched - flight.start) + (0.0 if past else self.clock.now() - end)
-            self.recorder.steps.add(
-                flight.start - self._origin,
-                now,
-                flight.device_seconds,
-                host,
-                flight.programs,
-                flight.counts(),
-            )
+            self.recorder.steps.add(start, now, seconds, host, flight.programs, flight.counts())
         if self.on_step is not None and not past:
             self.on_step(self)
 

@@ -25,6 +25,11 @@ Two packages that register one name make that name an error that names both; all
 package that fails to load is left out with one warning that names it, and a hook that raises leaves out what
 that package registers through it; with `MUSEBENCH_STRICT_PLUGINS=1` both raise.
 
+What a component raises (SystemExit too), and an answer of another type, is one line with its package and exit
+code 2 before the first step; from then on the report is written, incomplete, with that line as its message. A
+check that fails makes the reports INVALID; one, or a model source, that cannot be made is left out as above.
+In the strict mode what is raised before the first step keeps its traceback.
+
 The built-in components register through the same hooks (musebench/plugin/builtin.py).
 """
 
