@@ -173,24 +173,25 @@ class CountedTable(SequenceTable):
         """Whether a plan's decodes, which are all in the line, are all of it."""
         return 0 < len(plan.decodes) == self._members
 
-    def _next(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> tuple[int, int] | None:
-        """The line's decodes at which the next slot of it has the length that it has in `lengths`, and that
-        slot; `heap` holds them."""
-        while heap:
-            at, slot, offset = heap[0]
-            if self._joined[slot] >= 0 and self._offset[slot] == offset and lengths[slot] == at + offset:
-                return at, slot
-            heapq.heappop(heap)  # it has left since
-        return None
+    def _stays(self, entry: tuple[int, int, int], lengths: list[int]) -> bool:
+        """Whether an entry's slot is in the line as it was when it joined, for the length in `lengths`."""
+        at, slot, offset = entry
+        return self._joined[slot] >= 0 and self._offset[slot] == offset and lengths[slot] == at + offset
+
+    def _next(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> int:
+        """The line's decodes at which the next slot of it has the length that it has in `lengths`; `heap` holds
+        them."""
+        while heap and not self._stays(heap[0], lengths):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else NEVER
 
     def _reached(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> list[Sequence]:
         """The sequences of the line that have come to that length, each once; `heap` holds the others."""
         reached: list[Sequence] = []
-        while (next_ := self._next(heap, lengths)) is not None and next_[0] <= self._decodes:
-            heapq.heappop(heap)
-            sequence = self._sequences[next_[1]]
-            assert sequence is not None
-            if sequence not in reached:
+        while heap and heap[0][0] <= self._decodes:
+            entry = heapq.heappop(heap)
+            sequence = self._sequences[entry[1]]
+            if self._stays(entry, lengths) and sequence is not None and sequence not in reached:
                 reached.append(sequence)
         return reached
 
@@ -244,9 +245,9 @@ class CountedTable(SequenceTable):
     def least_left(self, plan: StepPlan) -> int:
         if self._stopping:
             return 0
-        left = NEVER if (stop := self._next(self._stopped, self._stop)) is None else stop[0] - self._decodes
-        if self._is_line(plan) and (full := self._next(self._full, self._limit)):
-            return min(left, full[0] - self._decodes)
+        left = self._next(self._stopped, self._stop) - self._decodes
+        if self._is_line(plan) and (full := self._next(self._full, self._limit)) < NEVER:
+            return min(left, full - self._decodes)
         return min(left, *(self._limit[one.slot] - self.length_of(one.slot) for one in plan.decodes))
 
     def before(self, plan: StepPlan) -> None:
@@ -290,8 +291,9 @@ class CountedTable(SequenceTable):
             self._length[sequence.slot] += 1
 
     def ending(self, flight: Flight) -> list[Sequence]:
-        stopping = self._reached(self._stopped, self._stop)
-        self._stopping += [one for one in stopping if one not in self._stopping]
+        for one in self._reached(self._stopped, self._stop):
+            if one not in self._stopping:
+                self._stopping.append(one)
         return _in_order(self._reached(self._full, self._limit), flight)
 
     def land(self, flight: Flight, tokens: np.ndarray, row: int) -> list[tuple[Sequence, bool]]:
@@ -304,6 +306,8 @@ class CountedTable(SequenceTable):
                         self._land_alone(sequence.slot, 1, row)
             for sequence in packed.first:
                 self._land_alone(sequence.slot, 1, row)
+        if not (flight.ending or self._stopping):
+            return []
         stopped = [one for one in self._stopping if self._is_back(one)]
         ended = [*stopped, *(one for one in flight.ending if one.slot and one not in stopped)]
         return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,35 @@ class OutlinedBatch(StepBatch):
 
     decodes: Contexts
     prefills: Ordered[tuple[int, int]]
+    forward: Forward
 
-    def __init__(self, decodes: Contexts, prefills: Ordered[tuple[int, int]], **sizes: Any) -> None:
-        self.__dict__.update(sizes, decodes=decodes, prefills=prefills, buffer=_EMPTY)
+    def __init__(
+        self, forward: Forward, decodes: Contexts, prefills: Ordered[tuple[int, int]], **sizes: Any
+    ) -> None:
+        plan = forward.plan
+        self.__dict__.update(
+            sizes, forward=forward, decodes=decodes, prefills=prefills, buffer=_EMPTY, tokens=plan.tokens,
+            sequences=plan.slices, program=forward.program,
+        )  # fmt: skip
+
+    @cached_property
+    def layout(self) -> BatchLayout:  # few ask for it
+        forward = self.forward
+        return BatchLayout(
+            max(self.tokens, forward.pad_tokens),
+            max(self.sequences, forward.pad_sequences),
+            self.padded_rows,
+            decode=not self.prefills,
+        )
+
+    @property
+    def padded_tokens(self) -> int:
+        return self.forward.padded_tokens
+
+    @property
+    def padded_rows(self) -> int:
+        """Logit rows, padding included."""
+        return max(self.rows, self.forward.pad_rows)
 
 
 def outline(
@@ -49,15 +76,8 @@ def outline(
         pairs += count * end - count * (count - 1) // 2
         if end == sequence.length:
             first.append(sequence)
-    rows, sequences, tokens = decodes.decodes + len(first), plan.slices, plan.tokens
-    layout = BatchLayout(
-        max(tokens, forward.pad_tokens),
-        max(sequences, forward.pad_sequences),
-        max(rows, forward.pad_rows),
-        decode=not prefills,
-    )
     batch = OutlinedBatch(
-        decodes, prefills, layout=layout, tokens=tokens, sequences=sequences, rows=rows,
-        program=forward.program, contexts_sum=pairs, generation=generation, edits=edits,
+        forward, decodes, prefills, rows=decodes.decodes + len(first), contexts_sum=pairs,
+        generation=generation, edits=edits,
     )  # fmt: skip
     return Packed(batch, plan, first, *table.places(plan, first))

@@ -29,7 +29,8 @@ def check_plan(plan: StepPlan, running: Running, limits: Limits, free_slots: int
         )
     if not plan.prefills:
         return
-    admitted, planned = 0, set[Sequence]()
+    admitted = 0
+    planned: set[Sequence] = set()
     for piece in plan.prefills:
         sequence = piece.sequence
         if sequence in planned or (sequence.phase is Phase.DECODE and sequence in plan.decodes):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from musebench.core.batch import BatchLayout, StepBatch, decode_layout
+from musebench.core.batch import BatchLayout, StepBatch
 from musebench.core.facts import ModelFacts
 from musebench.core.plan import Limits, StepPlan
 from musebench.core.request import Request
@@ -150,9 +150,6 @@ class Backend(Protocol):
         """Free everything; safe to call twice and in any order with storages and executors."""
 
 
-NOTHING = np.empty(0, np.int32)
-
-
 class Forward(NamedTuple):
     """A part of a plan that one program runs, and the sizes it is padded to.
 
@@ -169,12 +166,6 @@ class Forward(NamedTuple):
     def padded_tokens(self) -> int:
         """Tokens that only pad."""
         return max(self.pad_tokens - self.plan.tokens, 0)
-
-    def outline(self) -> StepBatch:
-        """The sizes of a forward of decodes, as a batch without contents."""
-        count = len(self.plan.decodes)
-        layout = decode_layout(max(count, self.pad_tokens))
-        return StepBatch(layout, NOTHING, count, count, count, self.program)
 
 
 @runtime_checkable

@@ -119,14 +119,14 @@ class StepLog(Sequence[StepRecord]):
         if not starts:
             return
         self._segment(len(starts), programs, rise, counts)
-        self._start.extend(starts)
-        self._end.extend(ends)
-        self._device.extend(device_seconds)
-        self._host.extend(host_seconds)
+        self._start.fromlist(starts)
+        self._end.fromlist(ends)
+        self._device.fromlist(device_seconds)
+        self._host.fromlist(host_seconds)
 
     def _segment(self, steps: int, programs: dict[str, int], rise: int, counts: StepCounts) -> None:
         self._firsts.append(len(self._start))
-        self._segments.extend((steps, self._place(programs), rise, *counts))
+        self._segments.fromlist([steps, self._place(programs), rise, *counts])
 
     def _place(self, programs: dict[str, int]) -> int:
         key = tuple(programs.items())

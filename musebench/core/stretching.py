@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musebench.core.flight import Flight
-from musebench.core.packing import Packed
+from musebench.core.outline import outline
 from musebench.core.plan import StepPlan
 from musebench.core.protocols import Forward
 from musebench.core.steplog import StepCounts
 from musebench.core.stretch import Stretch, StretchOutput
+from musebench.core.table import NOWHERE
 
 if TYPE_CHECKING:
     from musebench.core.engine import Engine
@@ -63,9 +64,8 @@ def advance(engine: Engine, plan: StepPlan) -> bool:
     )
     last.launched, last.rows, last.generation = output.launched[-1], pool.rows + 1, pool.generation
     last.in_use = pool.in_use if steps > 1 else first_in_use
-    packed = Packed(forward.outline(), plan, (), *table.places(plan, ()))
+    packed = outline(forward, table, NOWHERE, pool.generation)
     last.add(packed, output.last)
-    last.attended_pairs = last.attended_cells
     table.launched(plan, packed)
     engine.launcher.steps += steps
     if steps == left:

@@ -207,8 +207,9 @@ class SimulatedBackend:
 def shape_of(batch: StepBatch) -> StepShape:
     """The sizes that a step costs, of an outlined batch or of a packed one."""
     if isinstance(batch, OutlinedBatch):
-        rows, padded = batch.layout.rows, batch.padded_tokens
-        return OutlinedShape(batch.decodes, batch.prefills, batch.tokens, rows, padded)
+        return OutlinedShape(
+            batch.decodes, batch.prefills, batch.tokens, batch.padded_rows, batch.padded_tokens
+        )
     fields, count = batch.fields, batch.sequences
     starts = np.asarray(fields.starts[: count + 1], np.int64)
     contexts = np.asarray(fields.positions, np.int64)[starts[1:] - 1] + 1
