@@ -55,7 +55,6 @@ class SimulatedBackend:
         self._opened = False
         self._captures = False
         self._compiled = False
-        self._latest_seconds = 0.0
         self._launching = functools.cache(self.costs.launch_seconds)  # of a program: always the same
         self._token = model.facts.vocab  # one past the last id: no request can stop at it
         self._storage = SimulatedStorage(
@@ -150,26 +149,15 @@ class SimulatedBackend:
         program = self._program(stretch.forward.program)
         padded, host = stretch.forward.padded_tokens, costs.host_seconds(count, count)
         launching = self._launching(program)
-        steps = min(stretch.steps, self._likely(stretch, host + launching))
-        device_seconds = costs.decodes(stretch.contexts, steps, program, padded)
+        device_seconds = costs.decodes(stretch.contexts, stretch.steps, program, padded)
         times = self.timeline.stretch(
             host, launching, device_seconds, stretch.arrival, stretch.origin, stretch.in_flight,
             stretch.overlap,
         )  # fmt: skip
-        self._latest_seconds = times.device_seconds[0]
         last = SimulatedOutput(self.clock, times.done, times.device_seconds[-1], count, self._token)
         return StretchOutput(
             times.starts, times.launched, times.returned, times.device_seconds, last, self._token
         )
-
-    def _likely(self, stretch: Stretch, host_seconds: float) -> int:
-        """About how many steps begin before the next arrival: those after it would be priced for nothing, and
-        where it is too few the engine asks again."""
-        left = stretch.arrival - (self.clock.now() - stretch.origin)
-        shortest = max(self._latest_seconds, host_seconds)
-        if left == float("inf") or shortest <= 0.0:
-            return stretch.steps
-        return int(left / shortest) + 2
 
     # -- programs -------------------------------------------------------------------------------------
 

@@ -22,6 +22,9 @@ from musebench.core.facts import DTYPE_BYTES, ModelFacts
 from musebench.core.options import nearest
 from musebench.core.table import Contexts
 
+FIRST_BLOCK = 4
+"""Steps of a stretch that are priced at once at first: most are cut short by an arrival."""
+
 SEGMENT_BYTES = 2 << 20
 """Torch's smallest segment: a pool of graphs has at least one."""
 
@@ -81,9 +84,14 @@ class ModelCosts:
         return seconds
 
     def decodes(self, contexts: Contexts, steps: int, program: str, padded: int = 0) -> Iterable[float]:
-        """`decode_stretch`, one after the other. Without a window the sum of the contexts is all it takes."""
+        """`decode_stretch`, one after the other. Without a window the sum of the contexts is all it takes;
+        with one they are priced in blocks, each twice as long as the one before."""
         if [group.window for group in self._groups] != [None]:
-            yield from self.decode_stretch(contexts.each(), steps, program, padded).tolist()
+            each, made, block = contexts.each(), 0, FIRST_BLOCK
+            while made < steps:
+                block = min(block, steps - made)
+                yield from self.decode_stretch(each + made, block, program, padded).tolist()
+                made, block = made + block, 2 * block
             return
         tokens, layers = contexts.decodes + padded, self._groups[0].count
         seconds = self._body(tokens, program) + self._head(tokens, program)

@@ -25,12 +25,12 @@ class SimulatedOutput:
 
     def wait(self) -> np.ndarray:
         self._clock.sleep_until(self.done)
-        return _tokens(self._token, 1 << self._rows.bit_length())[: self._rows]
+        return _tokens(self._token, self._rows)
 
 
-@functools.cache
+@functools.lru_cache(1024)
 def _tokens(token: int, count: int) -> np.ndarray:
-    """Shared by all outputs, which hand out views of it."""
+    """Shared by all outputs of as many rows."""
     made = np.full(count, token, np.int32)
     made.flags.writeable = False
     return made
