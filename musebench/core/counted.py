@@ -379,7 +379,7 @@ class CellCounts(Cells):
         if self._ahead:
             for slot in self._slots:
                 self._held[slot] += self._ahead
-        self._together, self._ahead = (), 0
+        self._together, self._slots, self._ahead = (), [], 0
 
     def count(self, decodes: tuple[Sequence, ...], each: int) -> None:
         """`each` more cells for all of `decodes`."""
@@ -403,7 +403,8 @@ class CellCounts(Cells):
         raise UnsupportedError("cells that are only counted cannot be shared")
 
     def rewind(self, slot: int, to: int) -> None:
-        self._settle()
+        if slot in self._slots:  # seldom: who ends has left the others before
+            self._settle()
         held = self._held[slot]
         if not 0 <= to <= held:
             raise ValueError(f"slot {slot} holds {held} cells; it cannot be rewound to {to}")
