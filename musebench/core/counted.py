@@ -179,8 +179,8 @@ class CountedTable(SequenceTable):
         return self._joined[slot] >= 0 and self._offset[slot] == offset and lengths[slot] == at + offset
 
     def _next(self, heap: list[tuple[int, int, int]], lengths: list[int]) -> int:
-        """The line's decodes at which the next slot of it has the length that it has in `lengths`; `heap` holds
-        them."""
+        """The line's decodes at which the next slot of it has the length that it has in `lengths`; NEVER when
+        none will. `heap` holds them."""
         while heap and not self._stays(heap[0], lengths):
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER
