@@ -49,11 +49,22 @@ def test_check_says_the_same_of_the_report_later(run_once):
 
 
 EXACT_CLOCK = ("--clock-share", "1", "--clock-slack", "0")
-"""A threshold that nothing meets: the last token is known before the run is over."""
+"""A threshold that `behind` does not meet."""
 
 
-def test_a_threshold_is_a_flag_and_an_option_of_the_check(run_once):
+@pytest.fixture(scope="module")
+def behind(run_once):
+    """The file of the same report, its clock a fiftieth behind the host's."""
     _, path = run_once
+    report = files.read(path)
+    run = report.runs[0]
+    host = 1.02 * max(run.steps.end)
+    slow = replace(report, runs=[replace(run, waited_seconds=host, wall_seconds=host)])
+    return files.write(slow, path.with_name("behind.json"))
+
+
+def test_a_threshold_is_a_flag_and_an_option_of_the_check(behind):
+    path = behind
     sets = ("--set", "honest.clock-share=1", "--set", "honest.clock-slack=0")
     for arguments in (EXACT_CLOCK, sets):
         result = invoke("check", str(path), "--only", "honest", *arguments, code=1)
@@ -78,8 +89,8 @@ def test_two_reports_are_held_against_each_other(run_once, tmp_path):
     ]
 
 
-def test_formats_and_junit(run_once, tmp_path):
-    _, path = run_once
+def test_formats_and_junit(behind, tmp_path):
+    path = behind
     junit = tmp_path / "folder" / "checks.xml"
     arguments = ("check", str(path), *EXACT_CLOCK, "--junit", str(junit))
     made = json.loads(invoke(*arguments, "--format", "json", code=1).stdout)

@@ -14,6 +14,8 @@ from musebench.measure.roofline import Ceilings
 from musebench.report.columns import RunData
 
 WIDTHS = {"phone": 360, "desktop": 1280}
+NO_LIMIT = 0
+"""Playwright's 30 seconds are few where others use the machine."""
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 
 
@@ -23,7 +25,7 @@ def browser():
         pytest.skip("no Chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="tests in a browser need playwright")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=NO_LIMIT)
         yield opened
         opened.close()
 
@@ -38,6 +40,7 @@ def opened(browser, tmp_path):
         path = tmp_path / "page.html"
         path.write_text(page_of(*reports, labels=labels), encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context.set_default_timeout(NO_LIMIT)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: said.append(message.text))

@@ -176,6 +176,7 @@ def test_a_measurement_that_does_not_end_keeps_what_it_has_and_is_no_profile(tmp
         raise UsageError("the run beside it failed")
 
     monkeypatch.setattr("musebench.cli.profile._host_line", fail)
+    monkeypatch.setattr(profiler, "StepMeter", EvenSteps)
     out, part = tmp_path / "here.json", tmp_path / "here.json.part"
     out.write_text("an older profile")
     result = CliRunner().invoke(root, ["profile", "--device", "cpu", "--out", str(out)])

@@ -45,7 +45,9 @@ def loaded(tmp_path_factory):
     """Everything that a run imports is there: pytest's inner sessions forget what they import themselves, and
     torch cannot be imported twice."""
     out = tmp_path_factory.mktemp("loaded") / "a.json"
-    assert CliRunner().invoke(root, ["run", "single", "--out", str(out)]).exit_code == 0
+    for policy in ("geometric", "fixed"):
+        result = CliRunner().invoke(root, ["run", "single", "--pool", policy, "--out", str(out)])
+        assert result.exit_code == 0, result.output
 
 
 @pytest.fixture(autouse=True)

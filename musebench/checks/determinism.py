@@ -87,7 +87,7 @@ def _timeless(report: Report) -> Any:
         del values["conditions"][name]
     del values["costs"]["seconds"], values["memory"]["snapshots"]
     for run in values["runs"]:
-        run["wall_seconds"] = None
+        run["wall_seconds"] = run["waited_seconds"] = None
     return values
 
 

@@ -43,20 +43,25 @@ class HonestCheck:
         return made
 
     def _clock(self, judge: Judge, where: str, run: RunData) -> Verdict:
-        """The run's last moment by its own clock against the host's; a clock that lies runs slow."""
+        """The run's last moment by its own clock against the host's; a clock that lies runs slow.
+
+        It came after the last forward had been waited for, and before the run was over: however long the host
+        was held up between them, an honest clock lies within.
+        """
         what, wall = f"clock{where}", run.wall_seconds
         times = [time for time in [*run.requests.finish_seconds, *run.steps.end] if time is not None]
         if wall is None or not times:
             return judge.missing(what, "the host's own time of the run is not in the report")
-        least = self.options.clock_share * wall - self.options.clock_slack
+        passed = wall if run.waited_seconds is None else run.waited_seconds
+        least = self.options.clock_share * passed - self.options.clock_slack
         most = wall + self.options.clock_slack
         return judge.held(
             what,
             least <= max(times) <= most,
             f"{max(times):.3f} s",
             f"{max(least, 0.0):.3f} to {most:.3f} s",
-            f"the run by its own clock; {self.options.clock_share:g} x {wall:.3f} s by the host's - "
-            f"{self.options.clock_slack:g} s, to the whole + {self.options.clock_slack:g} s",
+            f"the run by its own clock; {self.options.clock_share:g} x {passed:.3f} s by the host's - "
+            f"{self.options.clock_slack:g} s, to its {wall:.3f} s in all + {self.options.clock_slack:g} s",
         )
 
     def _floor(self, judge: Judge, where: str, report: Report, run: RunData) -> Verdict:

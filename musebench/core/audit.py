@@ -7,6 +7,7 @@ handed must be what the backend made, waited for. Only counts are kept, a few mi
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections import Counter
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ class AuditedOutput:
 
     def wait(self) -> np.ndarray:
         tokens, made, found = self._given.wait(), self._made, self._audit.found
+        self._audit.waited = time.perf_counter()
         self.device_seconds, self.margins = self._given.device_seconds, self._given.margins
         self._made = None  # a second wait counts nothing twice
         if made is None:
@@ -132,11 +134,13 @@ class AuditedExecutor:
 
 
 class Audit:
-    """The two sides of one executor. `found` counts by the names of `FINDINGS`."""
+    """The two sides of one executor. `found` counts by the names of `FINDINGS`; `waited` is when a forward
+    was last waited for, by the host's clock, whatever the run's own clock says."""
 
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
         self.forwards = 0
+        self.waited: float | None = None
         self._launches: list[tuple[int, _Seen]] = []
 
     def backend(self, backend: Any) -> AuditedBackend:

@@ -259,9 +259,10 @@ class RunData:
     `counters` are the executor's over this run (replays, fallbacks, ...). `shrinks` counts how often the
     limits were halved after an out-of-memory, `last_limits` are those at the end, None where none was.
 
-    `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says, and `audit`
-    what musebench.core.audit counted over it, `left_in_use` the cells that were still owned at its end; all
-    None in reports from before they were kept, and in virtual time `wall_seconds` is None.
+    `wall_seconds` is the run by the host's monotonic clock, whatever the run's own clock says,
+    `waited_seconds` as much of it as had passed when its last forward had been waited for, and `audit` what
+    musebench.core.audit counted over it, `left_in_use` the cells that were still owned at its end; all
+    None in reports from before they were kept, and in virtual time the two of the host are None.
 
     `pool` is None where a whole engine served (musebench.core.peer), which tells neither pool nor steps:
     `steps` then have no row, which says nothing of how many there were (`told_steps`).
@@ -278,6 +279,7 @@ class RunData:
     shrinks: int = 0
     last_limits: Limits | None = None
     wall_seconds: float | None = None
+    waited_seconds: float | None = None
     audit: dict[str, int] | None = None
     left_in_use: int | None = None
     replicas: list[ReplicaData] = field(default_factory=list)

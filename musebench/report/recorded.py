@@ -36,10 +36,12 @@ def run_data(
     energy: Energy = NOT_MEASURED,
     wall_seconds: float | None = None,
     audit: Mapping[str, int] | None = None,
+    waited_seconds: float | None = None,
 ) -> RunData:
     """What one run of `engine` left, finished or not. `start_rows` are the rows before it, `counters`
     the executor's over it; `margins` says whether they were recorded; `energy` is the device's over it,
-    `wall_seconds` the host's, and `audit` what an audit counted over it."""
+    `wall_seconds` the host's, `waited_seconds` the same until its last forward had been waited for, and
+    `audit` what an audit counted over it."""
     recorder = engine.recorder
     return RunData(
         requests=_request_columns(recorder, model, margins, isinstance(engine.table, CountedTable)),
@@ -50,6 +52,7 @@ def run_data(
         counters=dict(counters),
         wall_seconds=wall_seconds,
         audit=None if audit is None else dict(audit),
+        waited_seconds=waited_seconds,
         left_in_use=engine.pool.in_use,
     )
 

@@ -55,6 +55,7 @@ class Repeat:
         self._audited_before = {} if parts.audit is None else parts.audit.counts()
         self._energy = NOT_MEASURED
         self._wall_seconds: float | None = None
+        self._waited_seconds: float | None = None
         self.seconds = 0.0
 
     def serve(self, watch: AbstractContextManager[Any]) -> str | None:
@@ -74,6 +75,9 @@ class Repeat:
         except (Exception, SystemExit) as error:
             message = f"step {len(self.engine.recorder.steps)}: {told(error)}"
         wall = time.perf_counter() - wall_began
+        waited = None if parts.audit is None else parts.audit.waited
+        if waited is not None and waited > wall_began:
+            self._waited_seconds = waited - wall_began
         # No host time in a report of virtual time: it would not be the same twice.
         self._wall_seconds = None if isinstance(parts.backend.clock, VirtualClock) else wall
         self._energy = meter.stop()
@@ -113,6 +117,7 @@ class Repeat:
             self._energy,
             self._wall_seconds,
             self._audited(),
+            self._waited_seconds,
         )
         if self._shrink is None or not self._shrink.times:
             return made

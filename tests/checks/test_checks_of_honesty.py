@@ -78,10 +78,15 @@ def test_missing_device_times_fail(registry, honest):
 
 
 def test_a_lying_clock_fails(registry, honest):
-    report = with_run(honest, wall_seconds=10.0)
+    report = with_run(honest, waited_seconds=10.0, wall_seconds=10.0)
     failed = the_failure(registry, "honest", report)
     assert failed.what == "clock, run 1"
     assert "10.000 s by the host's" in failed.sums
+    assert the_failure(registry, "honest", with_run(honest, wall_seconds=-1.0)).what == "clock, run 1"
+
+
+def test_a_host_that_was_held_up_after_the_last_step_makes_no_clock_lie(registry, honest):
+    assert not failures(registry, "honest", with_run(honest, wall_seconds=1e6))
 
 
 def test_an_audit_that_found_something_fails(registry, honest):

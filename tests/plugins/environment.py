@@ -23,9 +23,6 @@ from packaging.requirements import Requirement
 
 TOP = Path(__file__).resolve().parents[2]
 
-SECONDS = 1200
-"""What one process may take before it counts as hanging; the longest take six minutes where others work."""
-
 CLEARED = ("PYTHONPATH", "PYTHONHOME", "MUSEBENCH_STRICT_PLUGINS", "MUSEBENCH_TESTING")
 """Variables of whoever runs the tests that would reach into the environment."""
 
@@ -106,7 +103,6 @@ class Environment:
             env={**kept, **variables},
             capture_output=True,
             text=True,
-            timeout=SECONDS,
         )
         if check and done.returncode:
             raise AssertionError(
@@ -145,9 +141,7 @@ class Environment:
         ).stdout  # fmt: skip
 
     def _pip(self, *arguments: str) -> None:
-        subprocess.run(
-            [*PIP, "--python", str(self.python), *arguments], check=True, capture_output=True, timeout=SECONDS
-        )
+        subprocess.run([*PIP, "--python", str(self.python), *arguments], check=True, capture_output=True)
 
 
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -167,7 +161,7 @@ def build(folders: list[Path], target: Path) -> list[Path]:
             *PIP, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(target),
             *map(str, copies),
         ],
-        capture_output=True, text=True, timeout=SECONDS,
+        capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         raise AssertionError(f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}")

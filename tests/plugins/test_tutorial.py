@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from environment import CLEARED, SECONDS, TOP, Environment
+from environment import CLEARED, TOP, Environment
 
 DOCUMENT = TOP / "plugins" / "README.md"
 BLOCK = re.compile(
@@ -73,7 +73,6 @@ def test_the_tutorial_goes_from_an_empty_folder_to_a_row_in_the_table(install, t
             for command in block.text.splitlines():
                 done = subprocess.run(
                     ["bash", "-c", command], cwd=tmp_path, env=typed, capture_output=True, text=True,
-                    timeout=SECONDS,
                 )  # fmt: skip
                 assert done.returncode == 0, f"{command}\n{done.stdout[-6000:]}\n{done.stderr[-3000:]}"
                 printed = done.stdout
