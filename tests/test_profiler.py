@@ -184,7 +184,7 @@ def test_a_measurement_that_does_not_end_keeps_what_it_has_and_is_no_profile(tmp
     assert out.read_text() == "an older profile"
     kept = json.loads(part.read_text())
     assert kept["products"]["points"]
-    assert kept["launch"]["eager_seconds"] >= 0  # a difference of times, which a busy machine makes nothing
+    assert kept["launch"]["eager_seconds"] > 0
     assert kept["host"]["step_seconds"] == 0
     with pytest.raises(InputError, match="its measurement did not end"):
         open_profile(str(part))
