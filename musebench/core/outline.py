@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -27,12 +26,20 @@ class OutlinedBatch(StepBatch):
     forward: Forward
 
     def __init__(
-        self, forward: Forward, decodes: Contexts, prefills: Ordered[tuple[int, int]], **sizes: Any
+        self,
+        forward: Forward,
+        decodes: Contexts,
+        prefills: Ordered[tuple[int, int]],
+        rows: int,
+        contexts_sum: int,
+        generation: int,
+        edits: tuple[tuple[int, int, np.ndarray], ...],
     ) -> None:
         plan = forward.plan
         self.__dict__.update(
-            sizes, forward=forward, decodes=decodes, prefills=prefills, buffer=_EMPTY, tokens=plan.tokens,
-            sequences=plan.slices, program=forward.program,
+            forward=forward, decodes=decodes, prefills=prefills, buffer=_EMPTY, tokens=plan.tokens,
+            sequences=plan.slices, rows=rows, program=forward.program, contexts_sum=contexts_sum,
+            generation=generation, edits=edits,
         )  # fmt: skip
 
     @cached_property
@@ -76,8 +83,6 @@ def outline(
         pairs += count * end - count * (count - 1) // 2
         if end == sequence.length:
             first.append(sequence)
-    batch = OutlinedBatch(
-        forward, decodes, prefills, rows=decodes.decodes + len(first), contexts_sum=pairs,
-        generation=generation, edits=edits,
-    )  # fmt: skip
+    rows = decodes.decodes + len(first)
+    batch = OutlinedBatch(forward, decodes, prefills, rows, pairs, generation, edits)
     return Packed(batch, plan, first, *table.places(plan, first))

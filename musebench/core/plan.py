@@ -80,7 +80,7 @@ class Slice:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class StepPlan:
     """The slices of one step, in order: decodes (one token each) first, then prefills.
 
@@ -95,10 +95,12 @@ class StepPlan:
     tokens: int = field(init=False, repr=False, compare=False)
     slices: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        decodes, prefills = len(self.decodes), self.prefills
-        tokens = decodes + sum([piece.count for piece in prefills]) if prefills else decodes
-        self.__dict__.update(tokens=tokens, slices=decodes + len(prefills))
+    def __init__(self, decodes: tuple[Sequence, ...] = (), prefills: tuple[Slice, ...] = ()) -> None:
+        tokens = slices = len(decodes)
+        if prefills:
+            tokens += sum([piece.count for piece in prefills])
+            slices += len(prefills)
+        self.__dict__.update(decodes=decodes, prefills=prefills, tokens=tokens, slices=slices)
 
     @property
     def empty(self) -> bool:
