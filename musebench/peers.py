@@ -44,6 +44,7 @@ from musebench.run.assembly import model_source
 from musebench.run.conditions import conditions_of, machine_conditions
 from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
 from musebench.run.reference import reference_tokens
+from musebench.run.options import MOST_REPEATS, natural
 from musebench.run.refused import opening
 from musebench.workload.build import Built
 from musebench.workload.load import load_workload
@@ -140,9 +141,8 @@ def _refuse(component: Component, factory: Any, options: RunOptions) -> None:
             raise UsageError(f"{flag}: {who} does not take it; it takes {takes}")
         if given is not None and given < 1:
             raise UsageError(f"{flag} is {given}; at least 1 is wanted")
-    for flag, value, least in (("--warmup", options.warmup, 0), ("--repeat", options.repeat, 1)):
-        if value < least:
-            raise UsageError(f"{flag} is {value}; at least {least} is wanted")
+    natural("--warmup", options.warmup, 0, MOST_REPEATS)
+    natural("--repeat", options.repeat, 1, MOST_REPEATS)
     if factory.HAS_WEIGHTS and (options.dtype is not None or options.device != usual.device):
         what = "--dtype" if options.dtype is not None else f"--device {options.device}"
         raise UsageError(f"{what}: {who} runs its own weights where they are; leave it out")

@@ -253,6 +253,7 @@ def test_a_choice_that_cannot_be_is_one_line(program, tmp_path, arguments, words
         (("--out", "nowhere/model.pt2"), "there is no folder"),
         (("--out", "model.pt2", "--model", "PROGRAM"), "has no module to export"),
         (("--out", "model.pt2", "--max-context", "4096"), "--max-context is 4,096; 1 to 2,048"),
+        (("--out", "model.pt2", "--max-context", "0"), "--max-context is 0; 1 to 2,048"),
         (("--out", "model.pt2", "--fewest", "1"), "--fewest is 1"),
         (("--out", "model.pt2", "--set", "pool.start=3"), "--set pool"),
         (("--out", "model.pt2", "--dtype", "int8"), "--dtype int8"),

@@ -82,6 +82,32 @@ def test_a_journal_that_is_in_the_way_is_kept(tmp_path):
     assert not journal.exists()
 
 
+def test_a_journal_of_a_run_that_is_still_going_is_left_to_it(journalled, tmp_path):
+    journal, _ = journalled
+    before = journal.read_bytes()
+    result = CliRunner().invoke(root, ["run", "capitals", "--out", str(tmp_path / "report.json")])
+    assert result.exit_code == 2
+    assert f"{journal} is written by a run that is still going" in result.stderr
+    assert journal.read_bytes() == before
+    assert not (tmp_path / "report.json.journal.1").exists()
+
+
+def test_a_journal_that_took_the_name_meanwhile_is_not_removed(tmp_path, monkeypatch):
+    from musebench.report.journal import Journal
+
+    out, close = tmp_path / "r.json", Journal.close
+
+    def take_the_name(self, *, remove):
+        if remove:
+            self.path.unlink()
+            self.path.write_text("another run's\n")
+        close(self, remove=remove)
+
+    monkeypatch.setattr(Journal, "close", take_the_name)
+    assert CliRunner().invoke(root, ["run", "capitals", "--out", str(out)]).exit_code == 0
+    assert (tmp_path / "r.json.journal").read_text() == "another run's\n"
+
+
 def test_a_journal_that_cannot_go_on_is_said_once_and_costs_no_run(tmp_path, monkeypatch):
     from musebench.report import journal
 

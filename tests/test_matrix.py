@@ -100,6 +100,7 @@ def test_only_what_varies_is_in_a_label():
         ({"pool": ["fixed", "fixed"]}, 1, "names a value twice"),
         ({"device": ["tpu:1"]}, 1, "no backend 'tpu'"),
         ({}, 0, "--repeat is 0"),
+        ({"pool": ["fixed", "geometric"]}, 2**63, "at most 100,000 are possible"),
     ],
 )
 def test_a_mistake_is_said_before_anything_runs(axes, repeats, words):

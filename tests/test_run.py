@@ -125,6 +125,8 @@ def test_poisoned_scratch_reaches_nobody(ran):
         (("--device", "sim:h200", "--trust-remote-code"), ("--trust-remote-code", "sim:h200")),
         (("--token-budget", "-3"), ("--token-budget", "-3", "1")),
         (("--repeat", "0"), ("--repeat", "0", "1")),
+        (("--repeat", str(2**64)), ("--repeat", "at most 1,000,000")),
+        (("--warmup", str(2**63)), ("--warmup", "at most 1,000,000")),
         (("--seed", "-1"), ("seed", "-1")),
         (("nowhere",), ("nowhere", "capitals")),
     ],

@@ -55,7 +55,8 @@ def export(
     model = _open(options, registry)
     if model.module is None:
         raise UsageError(f"--model {options.model} has no module to export; name what it was made from")
-    max_context = options.max_context or model.facts.max_context
+    given = options.max_context
+    max_context = model.facts.max_context if given is None else given
     if not 1 <= max_context <= model.facts.max_context:
         raise UsageError(
             f"--max-context is {max_context:,}; 1 to {model.facts.max_context:,}, which model "

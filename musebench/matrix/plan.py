@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from musebench.workload.load import load_workload
 
 AXES = ("model", "device", "dtype", "executor", "pool", "scheduler")
 """Choices that may have several values; the cross product varies the last fastest."""
+
+MOST_RUNS = 100_000
+"""Of one matrix; each is a process."""
 
 COMPONENTS = ("executor", "pool", "scheduler")
 
@@ -73,6 +77,9 @@ def make_matrix(
     """
     if repeats < 1:
         raise UsageError(f"--repeat is {repeats}; at least 1 is wanted")
+    runs = repeats * math.prod(map(len, axes.values()))
+    if runs > MOST_RUNS:
+        raise UsageError(f"--repeat {repeats:,} makes {runs:,} runs; at most {MOST_RUNS:,} are possible")
     for axis, values in axes.items():
         _check_axis(axis, values, registry)
     opened = load_workload(workload)

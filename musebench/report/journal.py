@@ -8,7 +8,9 @@ and at most one that is cut off; only a machine that goes down can lose more. Th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -95,7 +97,11 @@ class JournalEntry:
 
 class Journal:
     """Writes one. A journal that is in the way, of a run that was cut off, is kept under another name
-    (`kept`). When a write fails, `error` says so and nothing more is written: the run is worth more."""
+    (`kept`). When a write fails, `error` says so and nothing more is written: the run is worth more.
+
+    Raises:
+        InputError: it cannot be written, or another run that is still going writes it.
+    """
 
     def __init__(self, path: Path, head: JournalHead) -> None:
         self.path = path
@@ -105,9 +111,15 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
+                if _held(path):
+                    raise InputError(
+                        f"{path} is written by a run that is still going; wait for its end, or name another --out"
+                    )
                 self.kept = _free_name(path)
                 path.rename(self.kept)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InputError(f"{path}: cannot write the journal: {error.strerror or error}") from error
         self._write(encode(head))
@@ -125,11 +137,17 @@ class Journal:
 
     def close(self, *, remove: bool) -> None:
         """End it; `remove` when a report holds all of it. Safe to call twice."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        if remove:
+        if self._file is None:
+            return
+        if remove and self._named():
             self.path.unlink(missing_ok=True)
+        os.close(self._file)
+        self._file = None
+
+    def _named(self) -> bool:
+        """Whether the name is this file's still."""
+        assert self._file is not None
+        return self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(self._file))
 
     def _write(self, values: dict[str, Any]) -> None:
         if self._file is None or self.error is not None:
@@ -142,6 +160,18 @@ class Journal:
                 line = line[os.write(self._file, line) :]
         except OSError as error:
             self.error = f"{self.path}: cannot write the journal any further: {error.strerror or error}"
+
+
+def _held(path: Path) -> bool:
+    """Whether a run that is alive writes it."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+    return False
 
 
 def path_for(report: Path) -> Path:

@@ -20,7 +20,7 @@ from musebench.plugin.registry import Registry
 from musebench.report.bound import memory_bound
 from musebench.report.schema import Choice, Choices
 from musebench.run.dimensions import dimensions, plan_limits
-from musebench.run.options import ROUTER, RunOptions, natural
+from musebench.run.options import MOST_REPEATS, ROUTER, RunOptions, natural
 from musebench.run.parts import Parts, Stack
 from musebench.run.reference import reference_tokens, require_reference
 from musebench.workload.build import Built
@@ -159,8 +159,8 @@ def _choose(options: RunOptions, registry: Registry) -> _Chosen:
     parsed = {one.kind: one.parse(options.settings.get(one.kind, {})) for one in components}
     kinds: dict[str, Any] = {one.kind: one for one in components}
     chosen = _Chosen(parsed=parsed, **{"router": None, **kinds})
-    natural("--warmup", options.warmup, 0)
-    natural("--repeat", options.repeat, 1)
+    natural("--warmup", options.warmup, 0, MOST_REPEATS)
+    natural("--repeat", options.repeat, 1, MOST_REPEATS)
     if options.stepwise and not chosen.simulated:
         raise UsageError(f"--stepwise is for simulated devices; on {device} every run is stepped")
     require = getattr(chosen.backend.load(), "require", None)

@@ -82,6 +82,10 @@ class RunOptions:
             raise UsageError("--step-timeout is for one replica; leave it out, or --replicas")
 
 
+MOST_REPEATS = 1_000_000
+"""Of `--repeat` and of `--warmup`: more would not end, and each is kept."""
+
+
 def natural(flag: str, value: int, least: int, most: int | None = None) -> None:
     """Refuse a value below the least or above the most, in one line."""
     if value < least:
