@@ -43,8 +43,8 @@ from musebench.run import RunOptions
 from musebench.run.assembly import model_source
 from musebench.run.conditions import conditions_of, machine_conditions
 from musebench.run.dimensions import MOST_SESSIONS, TOKEN_BUDGET
-from musebench.run.reference import reference_tokens
 from musebench.run.options import MOST_REPEATS, natural
+from musebench.run.reference import reference_tokens
 from musebench.run.refused import opening
 from musebench.workload.build import Built
 from musebench.workload.load import load_workload
