@@ -425,3 +425,19 @@ def test_missing_value_is_null_in_json_empty_in_csv_and_a_dash_in_tables():
 def test_every_format_shows_rows_and_takes_none(form):
     assert "seven" in render(("a",), [{"a": "seven"}], form)
     assert render(("a",), [], form) is not None
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_rows_fit_a_terminal_and_are_whole_in_a_pipe(monkeypatch, columns):
+    words = [f"word{number}" for number in range(60)]
+    rows = [
+        {"what": "device", "state": "ok", "detail": " ".join(words)},
+        {"what": "a", "state": "", "detail": "b"},
+    ]
+    whole = render(("what", "state", "detail"), rows, "simple")
+    monkeypatch.setattr("musebench.cli.format.sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    wrapped = render(("what", "state", "detail"), rows, "simple")
+    assert max(map(len, whole.splitlines())) > 300
+    assert columns - 20 < max(map(len, wrapped.splitlines())) <= columns
+    assert [word for word in wrapped.split() if word.startswith("word")] == words

@@ -5,17 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
-from tabulate import tabulate
+from tabulate import multiline_formats, tabulate
 
 from musebench.report.table import DEFAULT_FORMAT, FORMATS, require_format
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 MISSING = "-"
+
+BETWEEN = 3
+"""Characters that a format puts between two columns, and around them all, at most."""
+
+LEAST_WIDTH = 30
+"""Characters of the widest column of a table, on a terminal that is too narrow for all."""
 
 
 def _checked(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -54,7 +62,17 @@ def render(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], form: str)
         writer.writerows(rows)
         return file.getvalue().rstrip("\n")
     cells = [[_cell(row[column], form) for column in columns] for row in rows]
-    return tabulate(cells, columns, tablefmt=form, disable_numparse=True)
+    widths = _widths(columns, cells) if sys.stdout.isatty() and form in multiline_formats else None
+    return tabulate(cells, columns, tablefmt=form, disable_numparse=True, maxcolwidths=widths)
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Characters of each column, so that a row fits into the terminal: the widest gives what is too much."""
+    widths = [max(len(row[place]) for row in (columns, *cells)) for place in range(len(columns))]
+    widest = max(range(len(widths)), key=widths.__getitem__)
+    over = sum(widths) + BETWEEN * len(widths) - shutil.get_terminal_size().columns
+    widths[widest] -= min(max(over, 0), max(widths[widest] - LEAST_WIDTH, 0))
+    return widths
 
 
 def _cell(value: Any, form: str) -> str:

@@ -91,7 +91,9 @@ if TYPE_CHECKING:
     help="An option of a component; `musebench list` shows them.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="The report's file. Without it: results/ID.json."
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The report's file; its folder is made. Without it: results/ID.json.",
 )
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar. Without it: on a terminal."
