@@ -153,7 +153,7 @@ class Backend(Protocol):
 class Forward(NamedTuple):
     """A part of a plan that one program runs, and the sizes it is padded to.
 
-    `layout` None leaves it unpadded, with the layout that fits.
+    Sizes of 0 leave it unpadded, with the layout that fits.
     """
 
     plan: StepPlan
