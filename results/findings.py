@@ -59,6 +59,21 @@ def graphs(of: Evidence) -> Answers:
             ratio=eager.over(captured),
         )
 
+    def ahead(shape: str, count: str) -> str:
+        exported, compiled = (
+            of(f"steady{count}", shape, f"{name}-geometric-chunked") for name in ("exported", "compiled")
+        )
+        one, other = exported.timed("itl_p50"), compiled.timed("itl_p50")
+        return say(
+            "A token of {model}, {requests} at a time: {exported} from a program that was exported before, "
+            "{compiled} from one compiled in the run, both replayed; the first takes {ratio} as long.",
+            model=compiled.model,
+            requests=compiled.requests,
+            exported=one,
+            compiled=other,
+            ratio=one.over(other),
+        )
+
     def whole(work: str, shape: str, executor: str) -> str:
         graph, other = of(work, shape), of(work, shape, f"{executor}-geometric-chunked")
         return _rates("{work} on {model}", "graph", graph, executor, other)
@@ -66,6 +81,7 @@ def graphs(of: Evidence) -> Answers:
     for shape in (SMALL, LARGE):
         for count in COUNTS:
             yield lambda shape=shape, count=count: decode(shape, count)
+            yield lambda shape=shape, count=count: ahead(shape, count)
     for work in ("mixed64", "mixed"):
         for executor in ("eager", "compiled", "exported"):
             for shape in SHAPES:

@@ -15,8 +15,10 @@ from musebench.report.schema import Report
 from musebench.report.table import Row, Table, text
 
 HERE = Path(__file__).resolve().parent
+MATRIX = HERE / "matrix"
 START, END = "<!-- made by make.py: {} -->", "<!-- end of {} -->"
 SHAPES = ("smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
+EXECUTORS = ("eager", "graph", "compiled", "exported")
 TARGETS: dict[tuple[str, int], float] = {
     ("smollm2-135m", 256): 60.0,
     ("llama-3.2-1b", 1): 50.0, ("llama-3.2-1b", 64): 60.0, ("llama-3.2-1b", 256): 76.0,
@@ -92,6 +94,31 @@ def steps_table() -> Table:
         ("floor", "graph", "compiled", "share of compiled", "asked for", "host time not hidden"),
         tuple(rows),
     )
+
+
+def executors_table() -> Table:
+    """Steps in which all decode, an executor a column, of the star's rows."""
+    rows = []
+    for shape in SHAPES:
+        for count in (1, 64, 256):
+            made = {
+                name: bare(files.read(path)).device
+                for name in EXECUTORS
+                if (path := MATRIX / f"steady{count}-{shape}-{name}-geometric-chunked.json.gz").exists()
+            }
+            if len(made) > 1:
+                ratio = made["exported"] / made["compiled"] if {"exported", "compiled"} <= set(made) else None
+                rows.append(
+                    Row(
+                        f"{shape}, {count}",
+                        "",
+                        (
+                            *(_milliseconds(made.get(name)) for name in EXECUTORS),
+                            "-" if ratio is None else f"{ratio:.3f}",
+                        ),
+                    )
+                )
+    return Table("shape, sequences", (*EXECUTORS, "exported / compiled"), tuple(rows))
 
 
 def mixed_table() -> Table:
@@ -212,7 +239,10 @@ def _tokens(report: Report) -> list[list[int]]:
 
 def filled(readme: str) -> str:
     """The README with its tables made anew."""
-    tables = {"steps": steps_table, "mixed": mixed_table, "pools": pools_table, "peers": peers_table}
+    tables = {
+        "steps": steps_table, "mixed": mixed_table, "pools": pools_table, "peers": peers_table,
+        "executors": executors_table,
+    }  # fmt: skip
     for name, made in tables.items():
         start, end = START.format(name), END.format(name)
         before, _, rest = readme.partition(start)
