@@ -240,12 +240,14 @@ def command(
         click.echo(text([bound_table(parts.bound)], shape), err=True)
 
     keeper = FileKeeper(out, journal, finish)
-    with shown(progress) as callback, keeper:
-        if engine == BUILT_IN:
-            report = run(options, registry, callback, keeper, profile, say_bound if bound else None)
-        else:
-            report = run_peer(engine, options, registry, callback)
-    context.exit(keeper.end(report))
+    with keeper:
+        with shown(progress) as callback:
+            if engine == BUILT_IN:
+                report = run(options, registry, callback, keeper, profile, say_bound if bound else None)
+            else:
+                report = run_peer(engine, options, registry, callback)
+        code = keeper.end(report)
+    context.exit(code)
 
 
 def _write_trace(report: Report, path: Path, profile: Profile | None) -> None:

@@ -119,7 +119,6 @@ class Journal:
                 self.kept = _free_name(path)
                 path.rename(self.kept)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-            self._identity = os.fstat(self._file)
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -139,12 +138,14 @@ class Journal:
 
     def close(self, *, remove: bool) -> None:
         """End it; `remove` when a report holds all of it. Safe to call twice."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-        # The name may be another run's by now.
-        if remove and self.path.exists() and os.path.samestat(self.path.stat(), self._identity):
-            self.path.unlink(missing_ok=True)
+        if self._file is None:
+            return
+        # The name may be another run's by now; while this file is open, no other has its identity.
+        with contextlib.suppress(FileNotFoundError):
+            if remove and os.path.samestat(self.path.stat(), os.fstat(self._file)):
+                self.path.unlink()
+        os.close(self._file)
+        self._file = None
 
     def _write(self, values: dict[str, Any]) -> None:
         if self._file is None or self.error is not None:
