@@ -45,34 +45,14 @@ def _rates(where: str, name: str, one: Measured, other_name: str, other: Measure
 def graphs(of: Evidence) -> Answers:
     """What graphs buy at which batch"""
 
-    def decode(shape: str, count: str) -> str:
-        graph = of(f"steady{count}", shape)
-        captured = graph.timed("itl_p50")
-        eager = of(f"steady{count}", shape, "eager-geometric-chunked").timed("itl_p50")
+    def decode(shape: str, count: str, one: str, other: str, sentence: str) -> str:
+        """ITL of two executors; `ratio` is the first's over the second's."""
+        row, base = (of(f"steady{count}", shape, f"{name}-geometric-chunked") for name in (one, other))
+        time, against = row.timed("itl_p50"), base.timed("itl_p50")
         return say(
-            "A token of {model}, {requests} at a time: {graph} replayed, {eager} launched eagerly, which is "
-            "{ratio} as long.",
-            model=graph.model,
-            requests=graph.requests,
-            graph=captured,
-            eager=eager,
-            ratio=eager.over(captured),
-        )
-
-    def ahead(shape: str, count: str) -> str:
-        exported, compiled = (
-            of(f"steady{count}", shape, f"{name}-geometric-chunked") for name in ("exported", "compiled")
-        )
-        one, other = exported.timed("itl_p50"), compiled.timed("itl_p50")
-        return say(
-            "A token of {model}, {requests} at a time: {exported} from a program that was exported before, "
-            "{compiled} from one compiled in the run, both replayed; the first takes {ratio} as long.",
-            model=compiled.model,
-            requests=compiled.requests,
-            exported=one,
-            compiled=other,
-            ratio=one.over(other),
-        )
+            "A token of {model}, {requests} at a time: " + sentence,
+            model=base.model, requests=base.requests, ratio=time.over(against), **{one: time, other: against},
+        )  # fmt: skip
 
     def whole(work: str, shape: str, executor: str) -> str:
         graph, other = of(work, shape), of(work, shape, f"{executor}-geometric-chunked")
@@ -80,8 +60,15 @@ def graphs(of: Evidence) -> Answers:
 
     for shape in (SMALL, LARGE):
         for count in COUNTS:
-            yield lambda shape=shape, count=count: decode(shape, count)
-            yield lambda shape=shape, count=count: ahead(shape, count)
+            yield lambda shape=shape, count=count: decode(
+                shape, count, "eager", "graph",
+                "{graph} replayed, {eager} launched eagerly, which is {ratio} as long.",
+            )  # fmt: skip
+            yield lambda shape=shape, count=count: decode(
+                shape, count, "exported", "compiled",
+                "{exported} from a program that was exported before, {compiled} from one compiled in the "
+                "run, both replayed; the first takes {ratio} as long.",
+            )  # fmt: skip
     for work in ("mixed64", "mixed"):
         for executor in ("eager", "compiled", "exported"):
             for shape in SHAPES:

@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from trace_files import AZURE, MOONCAKE, figures
 
 from musebench.core.errors import InputError
 from musebench.workload.traces import builtin_formats, read_trace, recognise
-
-AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-MOONCAKE = '{"timestamp": 0, "input_length": 513, "output_length": 3, "hash_ids": [0, 1]}\n'
-PLAIN = "arrival,prompt_tokens,output_tokens\n"
 
 
 @pytest.fixture
@@ -23,10 +20,6 @@ def write(tmp_path):
         return path
 
     return written
-
-
-def figures(trace):
-    return [(row.arrival_seconds, row.prompt_tokens, row.output_tokens) for row in trace.rows]
 
 
 def test_azure_with_crlf_no_last_line_end_and_seven_digits(write):

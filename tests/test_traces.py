@@ -7,16 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from trace_files import AZURE, MOONCAKE, PLAIN, figures
 
 from musebench.core.errors import InputError, UsageError
 from musebench.workload.traces import builtin_formats, read_trace, recognise
 from musebench.workload.traces.burstgpt import BurstGptReader
 from musebench.workload.traces.lines import MOST_LINE
 from musebench.workload.traces.plain import PlainCsvReader
-
-AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
-MOONCAKE = '{"timestamp": 0, "input_length": 513, "output_length": 3, "hash_ids": [0, 1]}\n'
-PLAIN = "arrival,prompt_tokens,output_tokens\n"
 
 
 @pytest.fixture
@@ -27,10 +24,6 @@ def write(tmp_path):
         return path
 
     return written
-
-
-def figures(trace):
-    return [(row.arrival_seconds, row.prompt_tokens, row.output_tokens) for row in trace.rows]
 
 
 def test_byte_order_mark_blank_lines_and_quotes_do_not_matter(write):
