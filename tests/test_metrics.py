@@ -20,7 +20,7 @@ from report_examples import (
     steps,
 )
 
-from musebench.report import metrics
+from musebench.report import latencies, metrics
 from musebench.report.schema import RunData
 
 
@@ -30,17 +30,17 @@ def run_of(*rows, ends=(0.1,), **flat):
 
 def test_a_request_of_one_token_has_no_tpot_and_no_itl_but_ttft_and_e2e():
     run = run_of(request("one"), token_steps=[0])
-    assert metrics.tpot(run) == []
-    assert metrics.itl(run) == []
-    assert metrics.ttft(run) == [0.1]
-    assert metrics.e2e(run) == [0.1]
+    assert latencies.tpot(run) == []
+    assert latencies.itl(run) == []
+    assert latencies.ttft(run) == [0.1]
+    assert latencies.e2e(run) == [0.1]
 
 
 def test_a_request_of_one_token_is_left_out_of_the_count_of_tpot():
-    latencies = metrics.latencies(report())
-    assert latencies["TTFT"].count == 2
-    assert latencies["TPOT"].count == 1
-    assert latencies["TPOT"].mean == pytest.approx(0.15)
+    found = latencies.summaries(report())
+    assert found["TTFT"].count == 2
+    assert found["TPOT"].count == 1
+    assert found["TPOT"].mean == pytest.approx(0.15)
 
 
 def test_a_request_without_a_token_is_finished_and_never_throughput():
@@ -61,15 +61,15 @@ def test_a_request_without_a_token_is_finished_and_never_throughput():
     assert (throughput.requests, throughput.prompt_tokens, throughput.output_tokens) == (0, 0, 0)
     assert throughput.requests_per_second is None
     assert throughput.output_tokens_per_second is None
-    assert all(summary.count == 0 for summary in metrics.latencies(made).values())
+    assert all(summary.count == 0 for summary in latencies.summaries(made).values())
 
 
 def test_missing_is_none_and_never_zero():
-    empty = metrics.summary([])
+    empty = latencies.summary([])
     assert dataclasses.astuple(empty) == (0, None, None, None, None)
     unfinished = run_of(request("x", first_token_seconds=None, last_token_seconds=None, generated_tokens=2))
-    assert metrics.ttft(unfinished) == []
-    assert metrics.tpot(unfinished) == []
+    assert latencies.ttft(unfinished) == []
+    assert latencies.tpot(unfinished) == []
 
 
 def test_tokens_are_counted_as_ids_and_not_from_the_text():
@@ -88,7 +88,7 @@ def test_failed_requests_do_not_raise_throughput_and_are_counted_with_their_reas
     without, with_failed = report(run_of(good)), report(run_of(good, bad, gone))
     assert metrics.throughput(with_failed).output_tokens == metrics.throughput(without).output_tokens == 1
     assert metrics.throughput(with_failed).output_tokens_per_second == pytest.approx(10.0)
-    assert metrics.latencies(with_failed)["TTFT"].count == 1
+    assert latencies.summaries(with_failed)["TTFT"].count == 1
     outcome = metrics.outcome(with_failed)
     assert outcome.finish_reasons == {"stop": 1, "failed": 1, "cancelled": 1}
     assert outcome.reasons == {("failed", "no memory"): 1, ("cancelled", ""): 1}
@@ -127,11 +127,11 @@ def test_throughput_of_the_mixed_run():
 
 def test_latencies_of_the_mixed_run():
     run = mixed_run()
-    assert metrics.ttft(run) == pytest.approx([0.1, 0.15])
-    assert metrics.tpot(run) == pytest.approx([0.15])
-    assert metrics.itl(run) == pytest.approx([0.1, 0.2])
-    assert metrics.e2e(run) == pytest.approx([0.4, 0.15])
-    assert metrics.wait(run) == pytest.approx([0.0, 0.05])
+    assert latencies.ttft(run) == pytest.approx([0.1, 0.15])
+    assert latencies.tpot(run) == pytest.approx([0.15])
+    assert latencies.itl(run) == pytest.approx([0.1, 0.2])
+    assert latencies.e2e(run) == pytest.approx([0.4, 0.15])
+    assert latencies.wait(run) == pytest.approx([0.0, 0.05])
 
 
 def test_the_span_starts_with_the_first_arrival_and_not_with_the_run():
@@ -148,12 +148,12 @@ def test_the_span_starts_with_the_first_arrival_and_not_with_the_run():
 
 def test_tokens_of_one_step_come_at_one_time():
     pair = request("pair", generated_tokens=3, last_token_seconds=0.3)
-    assert metrics.itl(run_of(pair, ends=[0.1, 0.3], token_steps=[0, 1, 1])) == pytest.approx([0.2, 0.0])
+    assert latencies.itl(run_of(pair, ends=[0.1, 0.3], token_steps=[0, 1, 1])) == pytest.approx([0.2, 0.0])
 
 
 def test_itl_is_missing_where_the_steps_of_tokens_were_not_kept():
     pair = request("pair", generated_tokens=2, last_token_seconds=0.3)
-    assert metrics.itl(run_of(pair, ends=[0.1, 0.3])) == []
+    assert latencies.itl(run_of(pair, ends=[0.1, 0.3])) == []
 
 
 def test_decode_tokens_are_generated_minus_one_each():
@@ -164,7 +164,7 @@ def test_several_runs_give_sums_over_the_sum_of_their_spans():
     slow = request("slow", finish_seconds=0.3)
     both = report(run_of(request("fast")), run_of(slow))
     assert metrics.throughput(both).requests_per_second == pytest.approx(2 / 0.4)
-    assert metrics.latencies(both)["E2E"].count == 2
+    assert latencies.summaries(both)["E2E"].count == 2
     assert metrics.energy_joules(both) is None
 
 
@@ -205,7 +205,7 @@ def test_a_report_without_a_run_has_no_number():
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
 def test_percentiles_lie_within_the_samples_and_in_order(samples):
-    made = metrics.summary(samples)
+    made = latencies.summary(samples)
     assert made.count == len(samples)
     assert min(samples) <= made.p50 <= made.p90 <= made.p99 <= max(samples)
     assert made.p50 == pytest.approx(np.median(samples))
@@ -226,7 +226,7 @@ def test_itl_and_tpot_agree_on_the_time_between_first_and_last_token(counts, dat
     ]
     run = run_of(*rows, ends=ends, token_steps=[step for by in made_by for step in by])
     gaps = [len(by) - 1 for by in made_by if len(by) > 1]
-    assert len(metrics.itl(run)) == sum(gaps)
-    assert sum(metrics.itl(run)) == pytest.approx(
-        sum(mean * gap for mean, gap in zip(metrics.tpot(run), gaps, strict=True))
+    assert len(latencies.itl(run)) == sum(gaps)
+    assert sum(latencies.itl(run)) == pytest.approx(
+        sum(mean * gap for mean, gap in zip(latencies.tpot(run), gaps, strict=True))
     )

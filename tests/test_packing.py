@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_examples import pool, request, requests, steps
 
-from musebench.report import metrics, packing
+from musebench.report import latencies, packing
 from musebench.report.column import Column, Runs
 from musebench.report.packing import PACKED_FROM, Unpackable, pack, unpack
 from musebench.report.schema import RunData
@@ -125,10 +125,10 @@ def test_gaps_of_runs_are_those_of_the_tokens_written_out(made, seed):
     written = dataclasses.replace(
         packed, requests=dataclasses.replace(packed.requests, token_steps=list(every))
     )
-    assert sorted(metrics.itl(packed)) == pytest.approx(sorted(metrics.itl(written)))
+    assert sorted(latencies.itl(packed)) == pytest.approx(sorted(latencies.itl(written)))
     for mine, plain in zip(
-        dataclasses.astuple(metrics.summary(metrics.itl(packed))),
-        dataclasses.astuple(metrics.summary(metrics.itl(written))),
+        dataclasses.astuple(latencies.summary(latencies.itl(packed))),
+        dataclasses.astuple(latencies.summary(latencies.itl(written))),
         strict=True,
     ):
         assert mine == pytest.approx(plain)

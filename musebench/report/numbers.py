@@ -10,7 +10,7 @@ from typing import Any
 
 from musebench.core.errors import UsageError
 from musebench.core.options import nearest
-from musebench.report import metrics, payoff
+from musebench.report import latencies, metrics, payoff
 from musebench.report.schema import Report
 
 NOT_ONE_OFF = ("ready", "warmup")
@@ -26,7 +26,7 @@ class Numbers:
         self.report = report
 
     throughput = cached_property(lambda self: metrics.throughput(self.report))
-    latencies = cached_property(lambda self: metrics.latencies(self.report))
+    latencies = cached_property(lambda self: latencies.summaries(self.report))
     steps = cached_property(lambda self: metrics.step_totals(self.report))
     pool = cached_property(lambda self: metrics.pool_totals(self.report))
     outcome = cached_property(lambda self: metrics.outcome(self.report))
@@ -102,7 +102,7 @@ def _latencies() -> list[Metric]:
             f"{name.lower()}_{at}", f"{name} {at}", "s", True, LESS, _latency(name, at),
             shown=at in ("p50", "p99"),
         )
-        for name in metrics.LATENCIES
+        for name in latencies.LATENCIES
         for at in ("mean", "p50", "p90", "p99")
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from musebench.report import metrics
+from musebench.report import latencies, metrics
 from musebench.report.roofline import KINDS, run_floors
 from musebench.report.schema import Report, RunData
 
@@ -51,9 +51,9 @@ class Point:
     offered_per_second: float | None
     output_tokens_per_second: float | None
     requests_per_second: float | None
-    ttft: metrics.Summary
-    tpot: metrics.Summary
-    itl: metrics.Summary
+    ttft: latencies.Summary
+    tpot: latencies.Summary
+    itl: latencies.Summary
     memory_bytes: int | None
 
 
@@ -145,13 +145,13 @@ def floor_seconds(report: Report, run: RunData) -> np.ndarray | None:
 
 
 def samples(report: Report, name: str) -> np.ndarray:
-    """All samples of one of `metrics.LATENCIES` over all runs, ascending, float64."""
-    values = [value for run in report.runs for value in metrics.LATENCIES[name](run)]
+    """All samples of one of `latencies.LATENCIES` over all runs, ascending, float64."""
+    values = [value for run in report.runs for value in latencies.LATENCIES[name](run)]
     return np.sort(np.asarray(values, np.float64))
 
 
 def point(report: Report) -> Point:
-    rates, every = metrics.throughput(report), metrics.latencies(report)
+    rates, every = metrics.throughput(report), latencies.summaries(report)
     return Point(
         offered_per_second=_offered(report),
         output_tokens_per_second=rates.output_tokens_per_second,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from musebench.report import metrics, roofline, slo
-from musebench.report.metrics import Summary
+from musebench.report import latencies, metrics, roofline, slo
+from musebench.report.latencies import Summary
 from musebench.report.replicas import parts
 from musebench.report.schema import COMPLETE, PHASES, Report
 from musebench.report.table import DEFAULT_FORMAT, Row, Table, pretty, require_format, text, to_csv, to_json
@@ -113,14 +113,14 @@ def throughput(report: Report) -> Table:
 
 def latency(report: Report) -> Table:
     """Mean and percentiles over the counted requests of all runs (no row without one)."""
-    every = metrics.latencies(report)
+    every = latencies.summaries(report)
     columns = ("mean", "p50", "p90", "p99", "samples")
     if not metrics.throughput(report).requests:
         return Table("latency", columns, ())
     return Table(
         "latency",
         columns,
-        tuple(Row(name, "s", _spread(every[name]), speed=True) for name in metrics.LATENCIES),
+        tuple(Row(name, "s", _spread(every[name]), speed=True) for name in latencies.LATENCIES),
         counts=frozenset({"samples"}),
         notes=_pieces(report),
     )
@@ -195,7 +195,7 @@ def replicas(report: Report) -> Table:
 
     def row(place: int) -> Row:
         own = replace(report, runs=[of_run[place] for of_run in every])
-        latencies = metrics.latencies(own)
+        latency = latencies.summaries(own)
         pools = [run.pool for run in own.runs if run.pool is not None]
         return Row(
             f"replica {place}",
@@ -206,8 +206,8 @@ def replicas(report: Report) -> Table:
                 sum(len(run.steps) for run in own.runs),
                 max(pool.most_in_use for pool in pools),
                 sum(pool.preemptions for pool in pools),
-                latencies["TTFT"].p50,
-                latencies["TPOT"].p50,
+                latency["TTFT"].p50,
+                latency["TPOT"].p50,
             ),
             speed=True,
         )

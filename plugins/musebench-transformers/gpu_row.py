@@ -24,7 +24,7 @@ import musebench_transformers
 
 from musebench.peers import run_peer
 from musebench.plugin.registry import Registry
-from musebench.report import files, metrics
+from musebench.report import files, latencies, metrics
 from musebench.report.schema import Report
 from musebench.run import RunOptions, run
 
@@ -59,7 +59,7 @@ def made_by(row: str, options: RunOptions, registry: Registry) -> Report:
 
 
 def line(row: str, report: Report, seconds: float) -> str:
-    rates, latencies = metrics.throughput(report), metrics.latencies(report)
+    rates, latency = metrics.throughput(report), latencies.summaries(report)
 
     def shown(value: float | None, factor: float = 1.0) -> str:
         return "-" if value is None else f"{value * factor:,.1f}"
@@ -67,7 +67,7 @@ def line(row: str, report: Report, seconds: float) -> str:
     return (
         f"{row:20} {report.status:10} {rates.requests:3d} requests "
         f"{shown(rates.output_tokens_per_second):>9} tokens/s  "
-        f"TTFT {shown(latencies['TTFT'].p50, 1e3)} ms  TPOT {shown(latencies['TPOT'].p50, 1e3)} ms  "
+        f"TTFT {shown(latency['TTFT'].p50, 1e3)} ms  TPOT {shown(latency['TPOT'].p50, 1e3)} ms  "
         f"{seconds:.1f} s in all{'  ' + report.message if report.message else ''}"
     )
 

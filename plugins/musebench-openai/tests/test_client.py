@@ -13,7 +13,7 @@ from musebench_openai.stream import Failure, parse
 from musebench.core.errors import UsageError
 from musebench.peers import run_peer
 from musebench.plugin.registry import Registry
-from musebench.report import files, metrics
+from musebench.report import files, latencies, metrics
 from musebench.report.tables import show
 from musebench.report.verdict import judge, verdicts_of
 from musebench.run import RunOptions
@@ -143,7 +143,7 @@ def test_a_good_stream_is_counted_by_usage_and_timed_by_chunks(ask, server, regi
     )
     assert requests.token_ids is None
     assert requests.prompt_sha256 == [None]
-    assert metrics.latencies(report)["ITL"].count == 2
+    assert latencies.summaries(report)["ITL"].count == 2
     path, body, _ = server.bodies[0]
     assert path == "/v1/completions"
     assert body["prompt"] == "say hi"
@@ -155,9 +155,9 @@ def test_a_good_stream_is_counted_by_usage_and_timed_by_chunks(ask, server, regi
 
 def test_tokens_that_share_a_chunk_are_said_and_give_no_gaps(ask):
     report = ask(streams(event(" all three"), event(reason="length", usage=(7, 3))))
-    assert metrics.latencies(report)["TPOT"].count == 0
-    assert metrics.latencies(report)["ITL"].count == 0
-    assert metrics.latencies(report)["TTFT"].count == 1
+    assert latencies.summaries(report)["TPOT"].count == 0
+    assert latencies.summaries(report)["ITL"].count == 0
+    assert latencies.summaries(report)["TTFT"].count == 1
     assert "3 tokens came in 1 pieces: TTFT and TPOT are of pieces" in show(report)
 
 

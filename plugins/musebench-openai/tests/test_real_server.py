@@ -14,7 +14,7 @@ import pytest
 
 from musebench.peers import run_peer
 from musebench.plugin.registry import Registry
-from musebench.report import metrics
+from musebench.report import latencies
 from musebench.report.verdict import judge
 from musebench.run import RunOptions
 
@@ -99,7 +99,7 @@ def test_a_chat_is_answered_and_counted_by_the_server(served):
     assert requests.correct == [True, True]
     assert all(0 < made <= 12 for made in requests.generated_tokens)
     assert all(count > 10 for count in requests.prompt_tokens)
-    assert metrics.latencies(report)["TTFT"].count == 2
+    assert latencies.summaries(report)["TTFT"].count == 2
 
 
 def test_raw_text_goes_to_completions_and_closed_arrivals_take_turns(served):

@@ -10,7 +10,7 @@ from musebench.core.errors import UsageError
 from musebench.core.request import FinishReason
 from musebench.peers import run_peer
 from musebench.plugin.registry import Registry
-from musebench.report import files, metrics
+from musebench.report import files, latencies, metrics
 from musebench.report.groups import Source, make_groups
 from musebench.report.verdict import judge, verdicts_of
 from musebench.run import RunOptions, run
@@ -86,7 +86,7 @@ def test_every_token_has_its_time_and_a_report_keeps_it(registry, engine, tmp_pa
         assert mine[0] == requests.first_token_seconds[row]
         assert mine[-1] == requests.last_token_seconds[row]
         assert requests.arrival_seconds[row] <= requests.scheduled_seconds[row] <= mine[0]
-    found = metrics.latencies(made)
+    found = latencies.summaries(made)
     assert found["ITL"].count == sum(requests.generated_tokens) - len(requests)
     assert metrics.step_totals(made).steps is None
     assert metrics.pool_totals(made) is None

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from musebench.measure.roofline import floors
-from musebench.report import files, metrics
+from musebench.report import files, latencies, metrics
 from musebench.report.roofline import gaps
 from musebench.report.schema import Report
 from musebench.report.table import Row, Table, text
@@ -126,7 +126,7 @@ def mixed_table() -> Table:
     for path in sorted(HERE.glob("mixed-llama-*.json.gz")):
         report = files.read(path)
         total = metrics.throughput(report)
-        latency = metrics.latencies(report)
+        latency = latencies.summaries(report)
         seconds = report.costs.seconds
         peak = report.memory.snapshots["peak"].peak
         joules = metrics.tokens_per_joule(report)
@@ -223,7 +223,7 @@ def peers_table() -> Table:
     rows = []
     for name in PEERS:
         report = files.read(HERE / "peers" / f"{name}.json.gz")
-        latency = metrics.latencies(report)
+        latency = latencies.summaries(report)
         total = metrics.throughput(report)
         times = (latency["TTFT"].p50, latency["TPOT"].p50)
         rows.append(Row(name, "", (f"{total.output_tokens_per_second:,.0f}", *map(_milliseconds, times))))

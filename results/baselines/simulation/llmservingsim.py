@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from musebench.report import files, metrics
+from musebench.report import files, latencies, metrics
 from musebench.report.schema import Report
 
 RUN = Path("measured") / "llmservingsim" / "RTXPRO6000" / "Llama-3.1-8B"
@@ -60,7 +60,7 @@ def served(report: Report) -> Served:
     rate = metrics.run_throughput(run).output_tokens_per_second
     if rate is None:
         raise SystemExit(f"{report.id}: nothing succeeded in it")
-    return Served(metrics.ttft(run), metrics.tpot(run), metrics.e2e(run), rate)
+    return Served(latencies.ttft(run), latencies.tpot(run), latencies.e2e(run), rate)
 
 
 def compared(real: Served, made: Served) -> list[tuple[str, str, str, str]]:
