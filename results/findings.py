@@ -178,8 +178,8 @@ def bandwidth(of: Evidence) -> Answers:
     def share(shape: str, count: str, executor: str) -> str:
         steps = of(f"steady{count}", shape, f"{executor}-geometric-chunked")
         return say(
-            "Decodes of {model}, {requests} at a time, `{executor}`: {share} of the speed that the device's "
-            "bandwidth and matrix rate allow.",
+            "All steps that only decode, of {requests} sequences of {model} or of those left, `{executor}`: "
+            "{share} of the speed that the device's bandwidth and matrix rate allow.",
             model=steps.model,
             requests=steps.requests,
             executor=executor,
@@ -217,8 +217,8 @@ PEERS = ("transformers-static", "transformers-batch")
 def peers(of: Evidence) -> Answers:
     """Against transformers' own ways of serving"""
 
-    def against(shape: str, peer: str) -> str:
-        own, other = of("mixed64", shape), of("mixed64", shape, peer)
+    def against(work: str, shape: str, peer: str) -> str:
+        own, other = of(work, shape), of(work, shape, peer)
         rate, first = "output_tokens_per_second", "ttft_p50"
         return say(
             "{work} on {model}: `graph` makes {ratio} the tokens per second of `{peer}`, {own} against "
@@ -233,9 +233,10 @@ def peers(of: Evidence) -> Answers:
             late=other.timed(first),
         )
 
-    for shape in (SMALL, LARGE):
-        for peer in PEERS:
-            yield lambda s=shape, p=peer: against(s, p)
+    for work in ("mixed64", "mixed"):
+        for shape in (SMALL, LARGE):
+            for peer in PEERS:
+                yield lambda w=work, s=shape, p=peer: against(w, s, p)
 
 
 def simulator(of: Evidence) -> Answers:

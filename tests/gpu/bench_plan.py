@@ -203,7 +203,7 @@ def plan(device: str, models: dict[str, str], tiny: bool = False) -> list[Row]:
     made.add("mixed64", LARGE)
     made.add("mixed64", LARGE, engine=PEERS[1])
     made.add("mixed", SMALL, engine=PEERS[1], warmup=0)
-    made.add("mixed", LARGE, engine=PEERS[1], warmup=0, sessions=128)  # more would want more than the device
+    made.add("mixed", LARGE, engine=PEERS[1], warmup=0, sessions=128)  # a cache of 32 GiB
     made.add("longtail", LARGE)
     for pool in POOLS:
         made.add("mixed", LARGE, pool=pool, warmup=0, round=1)
