@@ -95,6 +95,20 @@ def test_decode_caps_logits_and_counts_sinks(rules: dict[str, Any]) -> None:
 
 
 @interpreted
+@SHAPES
+@DTYPES
+@LAYOUTS
+def test_decode_turns_query_and_key(layout: str, dtype: torch.dtype, shape: dict[str, int]) -> None:
+    check(decode_case(0, 1, 40, 70, rotary=True, padding=2, layout=layout, dtype=dtype, **shape))
+
+
+@interpreted
+@LAYOUTS
+def test_slices_turn_query_and_key(layout: str) -> None:
+    check(Case(((0, 20), (9, 1), (17, 3)), rotary=True, padding=3, layout=layout))
+
+
+@interpreted
 @LAYOUTS
 def test_decode_takes_inputs_of_any_strides(layout: str) -> None:
     check(decode_case(40, 0, dtype=torch.float16, layout=layout))

@@ -32,6 +32,7 @@ class StepContext(NamedTuple):
     `key_rows` and `value_rows` have one tensor a layer, [rows, Hk, D] and [rows, Hk, Dv] (for a call of one
     layer, that layer's alone); the other tensors are int32 as in `musebench.core.batch.BatchFields`, `table`
     the device cell table [slots + 1, width]. `kernels` names an operator of `musebench.kernels.op.OPERATORS`.
+    `rotary` is there where query and key arrive without their rotary embedding: cos and sin, [1, T, D].
     A named tuple, which torch.export takes apart by itself.
     """
 
@@ -45,6 +46,7 @@ class StepContext(NamedTuple):
     table: Tensor
     decode: bool
     kernels: str
+    rotary: tuple[Tensor, Tensor] | None = None
 
 
 class AttentionTerms(NamedTuple):
@@ -124,6 +126,7 @@ def attend(
     )
     # A compiled layer gets its own rows alone: its number must not become part of the program.
     layer = module.layer_idx if len(step.key_rows) > 1 else 0
+    cos, sin = (None, None) if step.rotary is None else (step.rotary[0][0], step.rotary[1][0])
     output = OPERATORS[step.kernels](
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
@@ -141,6 +144,8 @@ def attend(
         terms.softcap,
         terms.sinks,
         step.decode,
+        cos,
+        sin,
     )
     return output[None], None
 

@@ -19,6 +19,7 @@ from torch._dynamo.utils import counters
 from torch.nn import Module, ModuleList
 
 from musebench.backends.attention import STEP, StepContext
+from musebench.backends.fused_rotary import leave_rotary_to_op
 from musebench.backends.torch_program import TransformersCall
 from musebench.core.errors import UnsupportedError
 
@@ -62,6 +63,8 @@ class CompiledCall:
                 "graph"
             )
         for index, layer in enumerate(layers):
+            for part in layer.children():
+                leave_rotary_to_op(part)
             layer.forward = _LayerCall(layer, index, backend)
         for part in decoder.children():
             if part is not layers and type(part) is not torch.nn.Embedding:

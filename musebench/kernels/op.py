@@ -4,7 +4,7 @@
                       key_rows [rows, Hk, D] (written), value_rows [rows, Hk, Dv] (written),
                       cells [T] int32, positions [T] int32, slots [T] int32,
                       starts [S + 1] int32, sequence_slots [S] int32, table [slots + 1, width] int32,
-                      scale, window, softcap, sinks, decode) -> [T, Hq, Dv]
+                      scale, window, softcap, sinks, decode, cos [T, D], sin [T, D]) -> [T, Hq, Dv]
 
 Row `cells[t]` takes the key and value of token t. Then token t attends to the rows `table[slots[t], p]` for
 p in 0..`positions[t]`, within the window. `starts` and `sequence_slots` say the same by sequence: tokens
@@ -14,8 +14,10 @@ h // (Hq // Hk).
 `scale` multiplies the products; `window` 0 means none, else a key is attended to when query position - key
 position < window; `softcap` 0 means none, else logits = softcap x tanh(logits / softcap); `sinks` [Hq] is one
 more logit a head in the denominator of the softmax, without a value; `decode` says that every sequence has
-exactly one token. A token with cell 0 is padding: it writes the scratch row, attends to nothing and gets
-zeros. What is not attended to is not loaded: a NaN in scratch reaches nobody.
+exactly one token. With `cos` and `sin` (None: not) query and key are rotated by halves first: (x1, x2)
+becomes (x1, x2) cos + (-x2, x1) sin, in float32 and rounded once; the row takes the rotated key. A token with
+cell 0 is padding: it writes the scratch row, attends to nothing and gets zeros. What is not attended to is
+not loaded: a NaN in scratch reaches nobody.
 
 Two operators carry it, with one schema. `musebench::update_and_attend` runs the reference on a CPU and the
 Triton kernels on CUDA; `musebench::update_and_attend_reference` runs the reference everywhere. Both are
@@ -37,7 +39,7 @@ from musebench.kernels import reference
 _SCHEMA = (
     "(Tensor query, Tensor key, Tensor value, Tensor(a!) key_rows, Tensor(b!) value_rows, Tensor cells, "
     "Tensor positions, Tensor slots, Tensor starts, Tensor sequence_slots, Tensor table, float scale, "
-    "int window, float softcap, Tensor? sinks, bool decode) -> Tensor"
+    "int window, float softcap, Tensor? sinks, bool decode, Tensor? cos=None, Tensor? sin=None) -> Tensor"
 )
 
 _library = torch.library.Library("musebench", "DEF")

@@ -88,6 +88,15 @@ class _Layer(NamedTuple):
         return made.view(heads, tokens, -1).transpose(0, 1)
 
 
+def rotated(heads: Tensor, cos: Tensor, sin: Tensor, sums: torch.dtype = torch.float32) -> Tensor:
+    """`heads` [T, H, D] rotated by halves, by `cos` and `sin` [T, D]: in `sums`, then rounded once."""
+    wide = torch.promote_types(heads.dtype, sums)
+    first, second = heads.to(wide).chunk(2, -1)
+    turned = torch.cat([-second, first], -1)
+    made = heads.to(wide) * cos.to(wide)[:, None] + turned * sin.to(wide)[:, None]
+    return made.to(heads.dtype)
+
+
 def update_and_attend(
     query: Tensor,
     key: Tensor,
@@ -105,11 +114,15 @@ def update_and_attend(
     softcap: float,
     sinks: Tensor | None,
     decode: bool,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> Tensor:
     """The op `musebench::update_and_attend` (see `musebench.kernels.op` for shapes), a sequence at a time.
 
     Lengths are read on the host, which on a CUDA device waits for it.
     """
+    if cos is not None and sin is not None:
+        query, key = rotated(query, cos, sin), rotated(key, cos, sin)
     targets = cells.long()
     key_rows.index_copy_(0, targets, key)
     value_rows.index_copy_(0, targets, value)
@@ -149,11 +162,15 @@ def reference_float64(
     softcap: float,
     sinks: Tensor | None,
     decode: bool,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> Tensor:
     """The same op, a token and a head at a time in float64, written to be read: kernels are held against it.
 
     Takes the op's arguments, writes the rows as the op does, and returns float64 [T, Hq, Dv] on the CPU.
     """
+    if cos is not None and sin is not None:
+        query, key = (rotated(heads, cos, sin, torch.float64) for heads in (query, key))
     for token, cell in enumerate(cells.tolist()):
         key_rows[cell] = key[token]
         value_rows[cell] = value[token]

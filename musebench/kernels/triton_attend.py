@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from musebench.core.errors import UnsupportedError
+from musebench.kernels.reference import rotated
 from musebench.kernels.triton_configs import decode_config, prefill_config
 from musebench.kernels.triton_decode import decode as launch_decode
 from musebench.kernels.triton_prefill import prefill as launch_prefill
@@ -35,6 +36,8 @@ def update_and_attend(
     softcap: float,
     sinks: Tensor | None,
     decode: bool,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> Tensor:
     """Write this step's keys and values into their cells, then attend; -> [T, Hq, Dv], contiguous.
 
@@ -49,6 +52,9 @@ def update_and_attend(
     `softcap` is 0. `sinks` [Hq] adds one more logit a head to the softmax's denominator. Tokens with
     cell 0, and those from starts[S] on, are padding: they write nothing, attend to nothing, and their outputs
     are zero. What is not attended to is not loaded, so that NaN in it reaches nobody.
+
+    `cos` and `sin` [T, D] ask for the rotary embedding of query and key as `musebench.kernels.op`
+    defines it: inside the kernel where every sequence decodes, by torch before it elsewhere.
 
     `decode` says that token s is the one token of sequence s. Otherwise sequence s has tokens
     starts[s]..starts[s + 1] - 1. Raises `UnsupportedError` for another dtype.
@@ -68,13 +74,17 @@ def update_and_attend(
     query, key, value = (
         tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (query, key, value)
     )
+    if cos is not None and sin is not None:
+        cos, sin = cos.contiguous(), sin.contiguous()
+        if not decode:
+            query, key = rotated(query, cos, sin), rotated(key, cos, sin)
     widest = max(head_dim, value_dim)
     sequences = sequence_slots.shape[0]
     decoding = decode_config(dtype, widest, sequences * value.shape[1])
     step = (query, key, value, key_rows, value_rows, cells, positions, slots, starts, table)
     rules = (scale, window, softcap, sinks, out)
     if decode:
-        launch_decode(*step, *rules, decoding)
+        launch_decode(*step, *rules, decoding, cos=cos, sin=sin)
         return out
     # A sequence of one token would leave most of a tile empty, and a tile's context is not split.
     mixed = sequences > 1

@@ -3,8 +3,10 @@
 A program takes one sequence, one KV head with its query heads, and one split of the context, so that a
 single sequence fills the device too; a second kernel merges the splits. The new token's key and value come
 from the inputs and not from their cell, and the first split writes them there: no program reads what another
-writes. How many splits there may be follows from shapes; where they lie, from the sequence's own position as
-well, so that nothing of a neighbour reaches a row, not even through rounding.
+writes. Query and key may come without their rotary embedding, which each program then makes of what it loads:
+that hides behind the cells' arrival, where a kernel of its own would not. How many splits there may be
+follows from shapes; where they lie, from the sequence's own position as well, so that nothing of a neighbour
+reaches a row, not even through rounding.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ def _decode_kernel(
     starts: tl.tensor,
     table: tl.tensor,
     sinks: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
     out: tl.tensor,
     split_mix: tl.tensor,
     split_sums: tl.tensor,
@@ -100,15 +104,20 @@ def _decode_kernel(
         return
 
     column = tl.arange(0, block_d)
-    query_at = query + token * query_stride_t * unit + query_head[:, None] * query_stride_h * unit + column
+    query_at = query + token * query_stride_t * unit + query_head[:, None] * query_stride_h * unit
     query_mask = real_member[:, None] & (column < head_dim)[None, :]
-    query_block = tl.load(query_at, mask=query_mask, other=0.0)
+    angle = token * head_dim
+    query_block = load_rotated(query_at, column, query_mask, cos, sin, angle, head_dim)
     # The first split takes the new token as well. What it loads here it uses last, when it has arrived.
     newest = split == 0
-    new_key = tl.load(
-        key + token * key_stride_t * unit + head * key_stride_h * unit + column,
-        mask=(column < head_dim) & newest,
-        other=0.0,
+    new_key = load_rotated(
+        key + token * key_stride_t * unit + head * key_stride_h * unit,
+        column,
+        (column < head_dim) & newest,
+        cos,
+        sin,
+        angle,
+        head_dim,
     )
     new_value = tl.load(
         value + token * value_stride_t * unit + head * value_stride_h * unit + column_v,
@@ -156,7 +165,7 @@ def _decode_kernel(
         mask=(column_v < value_dim) & newest,
     )
     # Loaded again rather than kept in registers over the loop.
-    query_block = tl.load(query_at, mask=query_mask, other=0.0)
+    query_block = load_rotated(query_at, column, query_mask, cos, sin, angle, head_dim)
     new_product = tl.sum(query_block.to(tl.float32) * new_key.to(tl.float32)[None, :], 1)
     new_logit = to_logits(new_product, inner_scale, outer_scale, capped)
     new_logit = tl.where(newest, new_logit, float("-inf"))
@@ -172,6 +181,30 @@ def _decode_kernel(
         if sinks is not None:
             mix, total = fold_sink(mix, top, total, tl.load(sinks + query_head, mask=real_member, other=0.0))
         tl.store(out_at, (mix / total[:, None]).to(out.dtype.element_ty), mask=out_mask)
+
+
+@triton.jit
+def load_rotated(
+    at: tl.tensor,
+    column: tl.tensor,
+    mask: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    angle: tl.tensor,
+    head_dim: tl.constexpr,
+) -> tl.tensor:
+    """What lies `column` after `at`; where there is a `cos`, rotated by `head_dim` angles from `angle` on."""
+    loaded = tl.load(at + column, mask=mask, other=0.0)
+    if cos is not None:
+        half: tl.constexpr = head_dim // 2
+        first = column < half
+        partner = tl.load(at + tl.where(first, column + half, column - half), mask=mask, other=0.0)
+        inside = column < head_dim
+        turn = tl.load(sin + angle + column, mask=inside, other=0.0).to(tl.float32)
+        kept = tl.load(cos + angle + column, mask=inside, other=0.0).to(tl.float32)
+        turned = loaded.to(tl.float32) * kept + partner.to(tl.float32) * tl.where(first, -turn, turn)
+        loaded = turned.to(loaded.dtype)
+    return loaded
 
 
 def decode(
@@ -192,6 +225,8 @@ def decode(
     out: Tensor,
     config: DecodeConfig,
     mixed: bool = False,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
 ) -> None:
     """Write and attend for sequences of one token; arguments as in `update_and_attend`.
 
@@ -228,6 +263,8 @@ def decode(
         starts,
         table,
         sinks,
+        cos,
+        sin,
         out,
         split_mix,
         split_sums,
