@@ -1,12 +1,12 @@
 """Where a captured decode step's time goes, kernel by kernel: run it as a script on a GPU.
 
     PYTHONPATH=. python3 tests/gpu/profile_steps.py SHAPE[,SHAPE] SEQUENCES[,SEQUENCES] [compiled] \\
-        [separate] [SINGLE_TOKEN={...}] [SEVERAL={...}]
+        [separate] [rotary_apart] [SINGLE_TOKEN={...}] [SEVERAL={...}]
 
 Contexts are 1,024 tokens in shuffled cells that hold random numbers. `compiled` compiles the model before
 capture, with other options of inductor where they are given; `separate` leaves the projections as
-transformers has them. The step's time is the median of events
-around single replays; kernels' times are the profiler's, a step's average.
+transformers has them, `rotary_apart` the rotary embedding out of the attention kernel. The step's time is the
+median of events around single replays; kernels' times are the profiler's, a step's average.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def main(shapes: str, counts: str, flags: list[str]) -> None:
         which, _, value = flag.partition("=")
         if value:  # inductor's options, as JSON
             setattr(torch_compiled, which, json.loads(value))
+    if "rotary_apart" in flags:
+        torch_compiled.leave_rotary_to_op = lambda _: False  # type: ignore[attr-defined]
     for shape in shapes.split(","):
         if "separate" in flags:
             torch_backend.pack_projections = lambda _: 0  # type: ignore[attr-defined]
